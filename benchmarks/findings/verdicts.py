@@ -229,7 +229,7 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
             verdict, why = UNTOLD, f"{pair.presumed} does not either"
     elif found is not None and (blind := _blind(claim, pair, game, rows, results)):
         verdict, why = (UNTOLD, blind) if verdict == (DISAGREES if claim.kind == "more" else AGREES) else (verdict, "")
-    return _place(pair.form, game, found, verdict, why, planned(pair, game))
+    return _place(pair.form, game, found, verdict, why, planned(pair, game), rows)
 
 
 def _missing(measure: Measure, pair: Pair, rows: Sequence[Sequence[Run]]) -> str:
@@ -267,8 +267,18 @@ def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
     return [[ours[seed], theirs[seed]] for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def _place(form: str, game: str, found: Interval | None, verdict: str, why: str, planned: int) -> dict[str, Any]:
-    """A place's figures and verdict, and why it cannot be told if not by the figures."""
+def _place(
+    form: str,
+    game: str,
+    found: Interval | None,
+    verdict: str,
+    why: str,
+    planned: int,
+    rows: Sequence[Sequence[Run]] = (),
+) -> dict[str, Any]:
+    """A place's figures and verdict, why it cannot be told if not by the figures, and how long both sides trained."""
     figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
-    where = {"form": form, "game": game, "planned": planned}
+    ends = [run["curve"][-1] for run in rows[0]] if rows else []
+    lengths = {name: [end[name] for end in ends] for name in ("step", "trajectories")}
+    where = {"form": form, "game": game, "planned": planned, "trained": lengths}
     return {**where, "difference": figures, "verdict": verdict, "why": why}

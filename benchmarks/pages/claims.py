@@ -73,7 +73,7 @@ def _where(places: Sequence[Mapping[str, Any]]) -> str:
 
 def _figures(claims: Sequence[Claim]) -> list[str]:
     """A row a place that has been run; where the figure does not decide, why."""
-    lines = head(["finding", "game", "form", "difference [95 %]", "counts from", "seeds", "verdict"])
+    lines = head(["finding", "game", "form", "trained", "difference [95 %]", "counts from", "seeds", "verdict"])
     for claim in claims:
         for place in claim["places"]:
             found = place["difference"]
@@ -82,9 +82,15 @@ def _figures(claims: Sequence[Claim]) -> list[str]:
                 shown = "–" if found is None else _interval(claim, found)
                 seeds = "–" if found is None else f"{found['n']}{_of_planned(place)}"
                 verdict = f"{place['verdict']}: {place['why']}" if place["why"] else place["verdict"]
-                cells = (place["game"], place["form"], shown, least, seeds, verdict)
+                cells = (place["game"], place["form"], _trained(place["trained"]), shown, least, seeds, verdict)
                 lines.append(row([f"`{claim['name']}`", *cells]))
     return lines
+
+
+def _trained(found: Mapping[str, Sequence[int]]) -> str:
+    """``800 of 6,400``: updates and trajectories; of two sides that differ, both."""
+    said = [" / ".join(f"{each:,}" for each in dict.fromkeys(found[name])) for name in ("step", "trajectories")]
+    return " of ".join(said) if all(said) else "–"
 
 
 def _of_planned(place: Mapping[str, Any]) -> str:

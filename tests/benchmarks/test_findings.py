@@ -98,7 +98,7 @@ def test_runs_of_other_warm_starts_are_not_compared() -> None:
     assert verdicts.relative_difference([pair], results) == (None, {}, [])
     (place,) = verdicts.examined(PLAIN, results)["places"]
     assert (place["verdict"], place["why"]) == ("cannot be told", "runs of other warm starts")
-    row = "| `it` | game | GRPO | – | 0.05 | – | cannot be told: runs of other warm starts |"
+    row = "| `it` | game | GRPO | 1 of 100 | – | 0.05 | – | cannot be told: runs of other warm starts |"
     assert row in claims_page(PLAIN, results)
     (place,) = verdicts.examined(PLAIN, {"q": question(a=ours, b=ours)})["places"]
     assert not place["why"]
@@ -151,7 +151,8 @@ def test_costs_of_other_commits_or_machines_are_not_compared() -> None:
         found = verdicts.difference(claim.pairs[0], "game", measures.CPU, mixed)
         assert found is not None and (found.mean, found.n) == (0.0, 2)  # of the two seeds that compare
         row = next(line for line in claims_page(claim, results).splitlines() if line.startswith("| `it` | "))
-        assert row == "| `it` | game | GRPO | – | × 1.5 | – | cannot be told: runs of other commits or machines |"
+        why = "cannot be told: runs of other commits or machines"
+        assert row == f"| `it` | game | GRPO | 1 of 100 | – | × 1.5 | – | {why} |"
 
 
 def claims_page(claim: Claim, results: Any, one: Any = None) -> str:
@@ -260,7 +261,7 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     counts = "1 agree, 0 agree in part, 0 disagree in part, 0 disagree, 0 cannot be told, 1 not run yet"
     assert page.startswith(f"2 claims: {counts}.\n")
     assert "| **agrees** | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
-    assert "| `it` | game | GRPO | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
+    assert "| `it` | game | GRPO | 1 of 100 | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
     assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page
     (row,) = (line for line in page.splitlines() if line.startswith("| A | 0.625 ["))
     low, high = map(float, re.findall(r"\d\.\d+", row)[1:])
