@@ -10,8 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-# Where the environments end a thought.
-_THOUGHT_TO_ANSWER = re.compile(r"</think>\s*<answer>")
+_THOUGHT_TO_REST = re.compile(r"</think>(?=\s*<(?:answer|tool_call)>)")
+
+
+def end_of_thought(text: str, start: int = 0) -> int:
+    """Where a thought that begins at ``start`` ends: at the tag that an answer or a call follows.
+
+    So environments read it. Without an answer or a call it ends at the first ``</think>``.
+
+    Returns:
+        The place of the end tag; -1 if there is none.
+
+    Example:
+        >>> end_of_thought("up</think> or not</think> <answer>Up</answer>")
+        17
+    """
+    found = _THOUGHT_TO_REST.search(text, start)
+    return found.start() if found else text.find("</think>", start)
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,7 @@ class Turn:
     def thought(self) -> str:
         """The text between the tags of the reply's thought, "" if there is none; what comes before a lone ``</think>``.
 
-        As in the environments, it ends where the first answer follows; a reply without one, at the first ``</think>``.
+        It ends as `end_of_thought` says.
 
         Example:
             >>> reply = "<think>The goal is below, so Down.</think><answer>Down</answer>"
@@ -90,9 +105,8 @@ class Turn:
         """
         before, opened, inside = self.reply.partition("<think>")
         rest = inside if opened else before
-        end = _THOUGHT_TO_ANSWER.search(rest)
-        found, closed, _ = (rest[: end.start()], True, "") if end else rest.partition("</think>")
-        return found if opened or closed else ""
+        end = end_of_thought(rest)
+        return rest[:end] if end >= 0 else rest if opened else ""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def bootstrap_interval(
     groups: Sequence[Sequence[Value]],
     statistic: Callable[[Sequence[Sequence[Value]]], float],
     samples: int = 2000,
-    again: Callable[[Value, random.Random], Value] = lambda value, draw: value,
+    again: Callable[[Sequence[Value], random.Random], Sequence[Value]] | None = None,
 ) -> Interval:
     """A percentile bootstrap that draws runs with replacement within each group, the same draws every time.
 
@@ -206,7 +206,7 @@ def bootstrap_interval(
         groups: The runs' values, a row a game (or one row).
         statistic: Of such rows.
         samples: How many draws.
-        again: Draws the value that a run's evaluation might have had instead; by default it has no error.
+        again: Draws a row in another way than runs with replacement.
 
     Example:
         >>> found = bootstrap_interval([[0.0, 1.0, 2.0, 3.0]], lambda rows: fmean(rows[0]))
@@ -214,10 +214,8 @@ def bootstrap_interval(
         (1.5, True)
     """
     draw = random.Random(0)
-    drawn = sorted(
-        statistic([[again(value, draw) for value in draw.choices(row, k=len(row))] for row in groups])
-        for _ in range(samples)
-    )
+    redraw = again or (lambda row, draw: draw.choices(row, k=len(row)))
+    drawn = sorted(statistic([redraw(row, draw) for row in groups]) for _ in range(samples))
     low, high = (drawn[round(share * (samples - 1))] for share in (0.025, 0.975))
     return Interval(statistic(groups), low, high, sum(map(len, groups)))
 

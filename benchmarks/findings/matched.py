@@ -164,7 +164,7 @@ def aggregate(content: Mapping[str, Any], games: Sequence[str]) -> list[dict[str
 
     Returns:
         By variant: ``label``, ``scores`` (a row a game), ``iqm`` with ``low`` and ``high`` of a bootstrap that draws
-        runs within each game, and for each of them another outcome of its evaluation; the best first.
+        runs within each game, or of what the evaluations of these runs leave open where that is longer; the best first.
     """
     tasks = [content["tasks"][game] for game in games]
     names = [name for name in tasks[0]["variants"] if all(name in task["variants"] for task in tasks)]
@@ -172,14 +172,20 @@ def aggregate(content: Mapping[str, Any], games: Sequence[str]) -> list[dict[str
     for name in names:
         scores = [[normalised(run, task) for run in task["variants"][name]["runs"]] for task in tasks]
         errors = [[_error(run, task) for run in task["variants"][name]["runs"]] for task in tasks]
-        iqm = bootstrap_interval(
+        iqm = bootstrap_interval(scores, _iqm)
+        evaluations = bootstrap_interval(
             [list(zip(*both, strict=True)) for both in zip(scores, errors, strict=True)],
-            lambda rows: interquartile_mean([score for row in rows for score, _ in row]),
-            again=lambda run, draw: (draw.gauss(*run), run[1]),
+            lambda rows: _iqm([[score for score, _ in row] for row in rows]),
+            again=lambda row, draw: [(draw.gauss(*run), run[1]) for run in row],
         )
+        low, high = min(iqm.low, evaluations.low), max(iqm.high, evaluations.high)
         label = tasks[0]["variants"][name]["label"]
-        found.append({"label": label, "scores": scores, "iqm": iqm.mean, "low": iqm.low, "high": iqm.high})
+        found.append({"label": label, "scores": scores, "iqm": iqm.mean, "low": low, "high": high})
     return sorted(found, key=lambda row: -row["iqm"])
+
+
+def _iqm(rows: Sequence[Sequence[float]]) -> float:
+    return interquartile_mean([score for row in rows for score in row])
 
 
 def normalised(run: Run, task: Mapping[str, Any]) -> float:

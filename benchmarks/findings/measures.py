@@ -84,15 +84,18 @@ def fall(run: Run) -> float:
 def fall_by_chance(run: Run) -> float:
     """The fall that a run whose success stands still has by chance, because its best is that of many evaluations.
 
-    Means over three neighbours count as a third as many evaluations, each of three times the episodes.
+    Means over three neighbours count as a third as many evaluations, each of three times the episodes. Where a single
+    evaluation is the best, the first or the last, it has its own error.
 
     Example:
-        >>> round(fall_by_chance({"curve": [{"success": 0.5}] * 21}), 3)  # 1.35 · √(0.25 / 256 / 3) / 0.5
+        >>> rows = [{"success": rate} for rate in (0.4, 0.5, 0.5, 0.5, *[0.4] * 17)]
+        >>> round(fall_by_chance({"curve": rows}), 3)  # 1.35 · √(0.25 / 256 / 3) / 0.5
         0.049
     """
     best = lasting_best(run)
     episodes = next(iter(run.get("final", {}).get("evaluations", {}).values()), {}).get("n", 256)
-    error = math.sqrt(best * (1 - best) / episodes / 3)
+    alone = best in (run["curve"][0]["success"], run["curve"][-1]["success"])
+    error = math.sqrt(best * (1 - best) / episodes / (1 if alone else 3))
     return best_by_chance(max(1.0, len(run["curve"]) / 3)) * error / best if best else 0.0
 
 

@@ -29,7 +29,7 @@ from findings.intervals import (
     start_state_arm,
     t_interval,
 )
-from findings.measures import SUCCESS, Measure, Run, final_success
+from findings.measures import BEST, SUCCESS, Measure, Run, final_success, lasting_best
 
 AGREES, DISAGREES, UNTOLD, NOT_RUN = "agrees", "disagrees", "cannot be told", "not run yet"
 IN_PART, AGAINST_IN_PART = "agrees in part", "disagrees in part"
@@ -148,28 +148,21 @@ def recorded_outcomes(run: Run) -> list[int]:
     return [int(outcome) for outcome in first.get("outcomes", "")]
 
 
-def relative_difference(
-    pairs: Sequence[Pair], results: Results
-) -> tuple[Interval | None, dict[str, int], list[str]]:
+def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interval | None, dict[str, list[list[Run]]]]:
     """The mean over games of how much higher success ends, as a share of theirs.
 
     Returns:
-        The interval, the games that it is of, with their seeds, and those where theirs ends at 0 in every seed, so that
-        there is no such share.
+        The interval, of the games in which theirs does not end at 0 in every seed; and by game the runs that compare.
     """
-    rows: dict[str, list[tuple[float, float]]] = {}
-    episodes, without = [], []
+    rows, episodes, games = [], [], {}
     for pair in pairs:
         for game in pair.games:
-            shared = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
-            ends = [(final_success(ours), final_success(theirs)) for ours, theirs in shared]
-            if len(ends) > 1 and not any(theirs for _, theirs in ends):
-                without.append(game)
-            elif len(ends) > 1:
-                rows[game] = ends
+            games[game] = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
+            ends = [(final_success(ours), final_success(theirs)) for ours, theirs in games[game]]
+            if len(ends) > 1 and any(theirs for _, theirs in ends):
+                rows.append(ends)
                 episodes.append(episodes_of(results, pair.question, game))
-    found = relative_interval(list(rows.values()), episodes) if rows else None
-    return found, {game: len(ends) for game, ends in rows.items()}, without
+    return (relative_interval(rows, episodes) if rows else None), games
 
 
 def runs_of(results: Results, question: str, task: str, variant: str) -> dict[int, Run]:
@@ -207,55 +200,81 @@ def _pooled(
     claim: Claim, form: str, pairs: Sequence[Pair], results: Results, planned: Planned
 ) -> dict[str, Any]:
     """The place of a claim on the mean over games that one form of the algorithm is."""
-    found, games, without = relative_difference(pairs, results)
-    verdict = judge(claim, found)
-    why = ""
-    if without:
-        verdict, why = UNTOLD, f"without {', '.join(without)}, where theirs ends at 0 and ours is no share of it"
-    seeds = max((planned(pair, game) for pair in pairs for game in pair.games if game in games), default=0)
-    return _place(form, ", ".join(games) or "all games", found, verdict, why, seeds)
+    found, games = relative_difference(pairs, results)
+    verdict, why = judge(claim, found), []
+    missing = [game for game, rows in games.items() if len(rows) < 2]
+    ends = {game: [final_success(row[1]) for row in rows] for game, rows in games.items() if game not in missing}
+    of_nothing = [game for game, theirs in ends.items() if not any(theirs)]
+    if of_nothing:
+        verdict = UNTOLD
+        why.append(f"without {', '.join(of_nothing)}: their success ends at 0, so there is no ratio")
+    if missing:
+        why.append(f"not run yet: {', '.join(missing)}")
+    counted = {game: games[game] for game in ends if game not in of_nothing}
+    wanted = {game: planned(pair, game) for pair in pairs for game in pair.games}
+    place = _place(form, ", ".join(counted) or "all games", found, verdict, "; ".join(why), [*counted.values()])
+    lacks = any(len(rows) < wanted[game] for game, rows in games.items())
+    return {**place, "planned": max((wanted[game] for game in counted), default=0), "lacks": lacks}
 
 
 def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Planned) -> dict[str, Any]:
     """The place of a claim that two variants in a game are."""
     found = difference(pair, game, claim.measure, results)
     verdict, why = judge(claim, found), ""
-    rows = shared_runs(pair, game, results)
-    if found is None and len(rows) > 1:
-        verdict, why = UNTOLD, _missing(claim.measure, pair, rows)
-    elif pair.presumed and verdict != NOT_RUN:
-        alone = difference(replace(pair, ours=pair.presumed), game, claim.measure, results)
-        if judge(claim, alone) != AGREES:
-            verdict, why = UNTOLD, f"{pair.presumed} does not either"
+    every = shared_runs(pair, game, results)
+    rows = [row for row in every if _comparable(row, pair)]
+    if found is None and len(every) > 1:
+        verdict, why = UNTOLD, _missing(claim.measure, rows)
+    elif found is not None and pair.presumed:
+        alone = replace(pair, ours=pair.presumed)
+        if judge(claim, difference(alone, game, claim.measure, results)) != AGREES:
+            label = results[pair.question]["tasks"][game]["variants"].get(pair.presumed, {}).get("label", pair.presumed)
+            verdict, why = UNTOLD, f"it is not shown of {label} either"
     elif found is not None and (blind := _blind(claim, pair, game, rows, results)):
         verdict, why = (UNTOLD, blind) if verdict == (DISAGREES if claim.kind == "more" else AGREES) else (verdict, "")
-    return _place(pair.form, game, found, verdict, why, planned(pair, game), rows)
+    wanted = planned(pair, game)
+    place = _place(pair.form, game, found, verdict, why, [rows])
+    return {**place, "planned": wanted, "lacks": verdict != NOT_RUN and len(every) < wanted}
 
 
-def _missing(measure: Measure, pair: Pair, rows: Sequence[Sequence[Run]]) -> str:
-    """Why runs that are there have no difference."""
-    if sum(_comparable(row, pair) for row in rows) < 2:
+def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
+    """Why runs that are there have no difference; ``rows`` are those that began with the same weights."""
+    if len(rows) < 2:
         return "runs of other warm starts"
     known = sum(all(measure.of(run) is not None for run in row) for row in rows)
     return "runs of other commits or machines" if measure.cost and known > 1 else measure.lacking
 
 
 def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results) -> str:
-    """Why the effect could not have shown in a place; empty where it could."""
+    """Why the effect could not have shown in a place; empty where it could, or where that is not known."""
     if not claim.measure.level:
         return ""
+    measure, tasks = claim.measure, results[pair.question]["tasks"]
+    if claim.kind == "more":
+        known, oracle = pair.theirs in BASELINES, baseline(tasks[pair.other_task.format(game)], "oracle")
+        theirs = [baseline(tasks[game], pair.theirs)] if known else [row[-1] for row in rows]
+        reached, best = _mean(measure, theirs), _mean(measure, [oracle])
+        if reached is not None and best is not None and reached + claim.effect > best:
+            return f"no room: they have {reached:.2f}"
+    if pair.theirs in ("", *BASELINES):
+        return ""
+    # The best of many evaluations is above the warm start's by chance.
+    lasting = replace(measure, of=lasting_best) if measure is BEST else measure
+    moved = []
+    for side, task in enumerate((game, pair.other_task.format(game))):
+        at_first = [{**row[side], "curve": row[side]["curve"][:1]} for row in rows]
+        begun = at_first if measure in (SUCCESS, BEST) else [baseline(tasks[task], "warm_start")]
+        ends = _mean(lasting, [row[side] for row in rows]), _mean(measure, begun)
+        if ends[0] is None or ends[1] is None:
+            return ""
+        moved.append(abs(ends[0] - ends[1]))
+    return "neither moved from its warm start" if max(moved) < claim.effect else ""
 
-    def level(task: str, policy: str) -> float:
-        return claim.measure.of(baseline(results[pair.question]["tasks"][task], policy)) or 0.0
 
-    other = pair.other_task.format(game)
-    means = [fmean(claim.measure.of(row[side]) or 0.0 for row in rows) for side in range(len(rows[0]))]
-    theirs = level(game, pair.theirs) if pair.theirs in BASELINES else means[-1]
-    if claim.kind == "more" and theirs + claim.effect > level(other, "oracle"):
-        return f"no room: theirs has {theirs:.2f}"
-    moved = [abs(mean - level(task, "warm_start")) for mean, task in zip(means, (game, other), strict=False)]
-    both = pair.theirs not in ("", *BASELINES)
-    return "neither moved from its warm start" if both and max(moved) < claim.effect else ""
+def _mean(measure: Measure, runs: Sequence[Run]) -> float | None:
+    """The mean over the runs that have it."""
+    known = [value for run in runs if (value := measure.of(run)) is not None]
+    return fmean(known) if known else None
 
 
 def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
@@ -268,17 +287,10 @@ def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
 
 
 def _place(
-    form: str,
-    game: str,
-    found: Interval | None,
-    verdict: str,
-    why: str,
-    planned: int,
-    rows: Sequence[Sequence[Run]] = (),
+    form: str, game: str, found: Interval | None, verdict: str, why: str, rows: Sequence[Sequence[Sequence[Run]]]
 ) -> dict[str, Any]:
     """A place's figures and verdict, why it cannot be told if not by the figures, and how long both sides trained."""
     figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
-    ends = [run["curve"][-1] for run in rows[0]] if rows else []
-    lengths = {name: [end[name] for end in ends] for name in ("step", "trajectories")}
-    where = {"form": form, "game": game, "planned": planned, "trained": lengths}
-    return {**where, "difference": figures, "verdict": verdict, "why": why}
+    ends = [run["curve"][-1] for of_game in rows for row in of_game for run in row]
+    trained = {name: list(dict.fromkeys(end[name] for end in ends)) for name in ("step", "trajectories")}
+    return {"form": form, "game": game, "trained": trained, "difference": figures, "verdict": verdict, "why": why}

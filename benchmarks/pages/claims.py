@@ -19,7 +19,8 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
     early = sum(_is_early(claim) for claim in claims)
-    so_far = f" {early} verdicts are *so far*: places or seeds that may change them are not run yet." * bool(early)
+    verdicts = "1 verdict is" if early == 1 else f"{early} verdicts are"
+    so_far = f" {verdicts} *so far*: places or seeds that may change them are not run yet." * bool(early)
     lines = [f"{len(claims)} claims: {', '.join(said)}.{so_far}"]
     lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
@@ -49,14 +50,10 @@ def _linked(claim: Claim) -> str:
 
 def _is_early(claim: Claim) -> bool:
     """Whether there is a verdict, and places or seeds that may change it."""
-    if claim["verdict"] in (NOT_RUN, IN_PART):
+    if claim["verdict"] == NOT_RUN:
         return False
-    return any(place["verdict"] == NOT_RUN or _lacks_seeds(place) for place in claim["places"])
-
-
-def _lacks_seeds(place: Mapping[str, Any]) -> bool:
-    """Whether a place has a figure and is to have more seeds."""
-    return place["difference"] is not None and place["difference"]["n"] < place["planned"]
+    missing = claim["verdict"] != IN_PART and any(place["verdict"] == NOT_RUN for place in claim["places"])
+    return missing or any(place["lacks"] for place in claim["places"])
 
 
 def _where(places: Sequence[Mapping[str, Any]]) -> str:
@@ -73,14 +70,14 @@ def _where(places: Sequence[Mapping[str, Any]]) -> str:
 
 def _figures(claims: Sequence[Claim]) -> list[str]:
     """A row a place that has been run; where the figure does not decide, why."""
-    lines = head(["finding", "game", "form", "trained", "difference [95 %]", "counts from", "seeds", "verdict"])
+    lines = head(["finding", "game", "form", "trained", "difference [95 %]", "least that counts", "seeds", "verdict"])
     for claim in claims:
         for place in claim["places"]:
             found = place["difference"]
             if place["verdict"] != NOT_RUN:
                 least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
                 shown = "–" if found is None else _interval(claim, found)
-                seeds = "–" if found is None else f"{found['n']}{_of_planned(place)}"
+                seeds = "–" if found is None else f"{found['n']}" + f" of {place['planned']}" * place["lacks"]
                 verdict = f"{place['verdict']}: {place['why']}" if place["why"] else place["verdict"]
                 cells = (place["game"], place["form"], _trained(place["trained"]), shown, least, seeds, verdict)
                 lines.append(row([f"`{claim['name']}`", *cells]))
@@ -88,13 +85,9 @@ def _figures(claims: Sequence[Claim]) -> list[str]:
 
 
 def _trained(found: Mapping[str, Sequence[int]]) -> str:
-    """``800 of 6,400``: updates and trajectories; of two sides that differ, both."""
+    """``800 of 6,400``: updates and trajectories; where runs differ, all."""
     said = [" / ".join(f"{each:,}" for each in dict.fromkeys(found[name])) for name in ("step", "trajectories")]
     return " of ".join(said) if all(said) else "–"
-
-
-def _of_planned(place: Mapping[str, Any]) -> str:
-    return f" of {place['planned']}" if _lacks_seeds(place) else ""
 
 
 def _interval(claim: Claim, found: Mapping[str, float]) -> str:

@@ -16,7 +16,7 @@ class CriticOptions:
     bootstrap: str = option(
         "unseen",
         "Which truncated episodes end with the critic's value instead of 0: 'unseen' (the model was not "
-        "told of the limit: context, one that only the environment knows), 'all', or 'none'.",
+        "told of the limit: context, one that only the environment knows, all of tool calls), 'all', or 'none'.",
     )
     critic_learning_rate: float = option(1e-5, "Learning rate of the critic.")
     critic_batch_size: int | None = option(

@@ -241,8 +241,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     def groups_per_update(self) -> int:
         """Groups that ``filter_ratio`` leaves of a rollout, at least one.
 
-        With ``top_p`` and ``top_p_variance`` it is a share of the spread, so that the number depends on the rollout;
-        then this is only the number that refills (``max_refills``) aim at.
+        With ``top_p`` and ``top_p_variance`` it is a share of the spread: the number depends on the rollout, and this
+        one is not read.
         """
         return max(1, int(self.filter_ratio * self.groups_per_generation + 1e-9))
 

@@ -307,12 +307,12 @@ def _check_updates(args: Options) -> None:
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "
             "would mix parts of two rollouts, or of two passes over one"
         )
-    name = "save_steps" if args.save_strategy == "steps" else "eval_steps" if args.save_strategy == "best" else ""
-    every, share = getattr(args, name, None) or 0, ""
-    if 0 < every < 1:  # Transformers takes it for a share of the run
+    name = "eval_steps" if args.save_strategy == "best" else "save_steps"
+    every, share = getattr(args, name) if args.save_strategy in ("steps", "best") else 0, ""
+    if every and every < 1:  # Transformers takes it for a share of the run
         every = math.ceil(args.max_steps * every) if args.max_steps > 0 else 0
         share = f" of the run, {every} of {args.max_steps} updates"
-    if every % max(1, args.steps_per_rollout):
+    if every and every % max(1, args.steps_per_rollout):
         raise OptionError(
             f"{name} is {getattr(args, name):g}{share}, but a rollout has {args.steps_per_rollout:g} updates; a "
             "checkpoint between them cannot be resumed from; give a multiple"

@@ -150,7 +150,8 @@ class LocalModel(Player):
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The weights, and how the model is sampled and spoken to."""
-        here = {"backend": "transformers", "bf16": bool(args.bf16), **({"fp16": True} if args.fp16 else {})}
+        given = {name: True for name in ("fp16", "merge_lora") if getattr(args, name)}
+        here = {"backend": "transformers", "bf16": bool(args.bf16), **given}
         backend = {"backend": "vllm"} if self._args.use_vllm else here
         sampling = _sampling_settings(self._sampling(args))
         return {"model": fingerprint(self._source), **backend, **sampling, **_manner(args)}
@@ -203,9 +204,8 @@ class LocalModel(Player):
         args = self._args
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, device.type, half, enabled=bool(args.bf16 or args.fp16))
-        merges = args.merge_lora and is_adapter(self._source)
         return lambda chat, sampling, length, pictures: local_policy(
-            model, chat, sampling, precision, pictures, merges
+            model, chat, sampling, precision, pictures, args.merge_lora
         )
 
     def _start_vllm(self) -> _Starts:
@@ -215,7 +215,8 @@ class LocalModel(Player):
         with tempfile.TemporaryDirectory() as folder:
             llm = LLM(
                 model=self._merged(Path(folder)),
-                dtype="bfloat16" if args.bf16 else "float32",  # as Transformers would compute it here
+                # As Transformers would compute it here.
+                dtype="bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
                 tensor_parallel_size=args.vllm_tensor_parallel_size,
                 gpu_memory_utilization=args.vllm_gpu_memory_utilization,
                 max_model_len=args.vllm_max_model_length,

@@ -16,8 +16,8 @@ from statistics import fmean
 import numpy as np
 
 from ragen_envs import restates
-from ragen_trl.rollout.control_tokens import END_THINK, THINK
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.rollout.control_tokens import THINK
+from ragen_trl.trajectory import Trajectory, Turn, end_of_thought
 
 _BASE = 1 << 21  # larger than every vocabulary; three digits of this base fit into 63 bits
 
@@ -92,7 +92,7 @@ def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
         if found < 0:
             return None
         start = found + len(THINK)
-    end = text.find(END_THINK, start)
+    end = end_of_thought(text, start)
     end = len(text) if end < 0 else end
     inside, place = [], 0
     for index, piece in enumerate(pieces):

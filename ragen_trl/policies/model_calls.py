@@ -97,11 +97,11 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
 
     Args:
-        model: Its adapters, the active ones.
+        model: Its adapters, the active ones; PEFT's own model, or one that Transformers has put them into.
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
     try:
-        for layer, active in _mergeable(model) if isinstance(model, PeftModel) and not beside_training() else ():
+        for layer, active in () if beside_training() else _mergeable(model):
             weight = layer.get_base_layer().weight
             merged.append((layer, weight.data))
             products = sum(layer.get_delta_weight(name) for name in active)
@@ -114,7 +114,7 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
             layer.merged_adapters.clear()
 
 
-def _mergeable(model: PeftModel) -> list[tuple[Linear, list[str]]]:
+def _mergeable(model: PreTrainedModel | PeftModel) -> list[tuple[Linear, list[str]]]:
     """The layers that are a weight of their own and the products of active adapters, whose names stand beside them."""
     owners = Counter(
         id(value)

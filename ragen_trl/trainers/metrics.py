@@ -97,6 +97,19 @@ def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, floa
     }
 
 
+def without_update(step: int, updates: float) -> str:
+    """What comes of a rollout that teaches nothing, from its first step on; ``updates``: how many a rollout has.
+
+    Example:
+        >>> without_update(5, 1), without_update(5, 2), without_update(5, 0.5)
+        ('step 5 makes no update', 'steps 5 to 6 make no update', 'step 5 trains on nothing of one rollout')
+    """
+    if updates < 1:
+        return f"step {step} trains on nothing of one rollout"
+    last = step + int(updates) - 1
+    return f"step {step} makes no update" if last == step else f"steps {step} to {last} make no update"
+
+
 def masked_means(
     columns: Mapping[str, torch.Tensor], mask: torch.Tensor, total: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, float]:

@@ -44,6 +44,7 @@ from ragen_trl.trainers.metrics import (
     sampler_metrics,
     scored_columns,
     shown_advantages,
+    without_update,
 )
 from ragen_trl.trainers.model_card import copy_card, is_generated, write_agent_card
 from ragen_trl.trainers.observers import Observer, observe
@@ -57,8 +58,7 @@ logger = logging.getLogger(__name__)
 # Old names of what `policy_loss` gets.
 _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
 # What the loss logs as a mean over a micro-batch's tokens.
-_CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
-_TOKEN_MEANS = ("kl", "entropy", *_CLIPPED)
+_TOKEN_MEANS = ("kl", "entropy", *(f"clip_ratio/{name}_mean" for name in ("low", "high", "region")), "cispo_clip_ratio")
 
 
 class TrajectoryTrainer(OneStepOffTrainer):
@@ -213,8 +213,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         if not kept:
             self._show(rollout, kept, chosen, None)
-            last = (first := self.state.global_step + 1) + max(0, int(self.args.steps_per_rollout) - 1)
-            logger.warning("steps %d to %d: the filter kept no group of their rollout", first, last)
+            nothing = without_update(self.state.global_step + 1, self.args.steps_per_rollout)
+            logger.warning("%s: the filter kept no group", nothing)
             return self._training_rows(rollout, chosen, chosen.returns)
         advantages = self.advantages(chosen)
         check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))

@@ -77,6 +77,17 @@ def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs
     }
 
 
+def test_a_question_about_its_tasks_compares_each_variant_between_them() -> None:
+    """Regression: with and without thoughts were not compared at equal cost once there were two variants of each."""
+    both = question(a=ending(0.5), b=ending(0.6))
+    both["tasks"]["other"] = question(a=ending(0.7), b=ending(0.8))["tasks"]["game"]
+    found = matched.groups(both, across=True)
+    assert {name: sorted(each) for name, each in found.items()} == {
+        **{"game": ["A", "B"], "other": ["A", "B"], "E, A": ["game", "other"], "E, B": ["game", "other"]}
+    }
+    assert list(matched.groups(both)) == ["game", "other"]
+
+
 def test_a_question_compares_the_runs_of_each_warm_start_by_themselves() -> None:
     first, second = ending(0.5, 0.5), ending(0.6, 0.6)
     second[1]["curve"][0]["success"] = 0.35

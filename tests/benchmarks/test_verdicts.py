@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import claims
 from findings import measures, verdicts
 from findings.claims import Claim, Pair
 
-from tests.support.finished_runs import ending, falling, finals, question
+from tests.support.finished_runs import ending, falling, finals, question, run
 
 PLAIN = Claim("it", "Paper", "Figure 1", "It is more.", (Pair("GRPO", "q", "a", "b", ("game",)),))
 
@@ -18,6 +19,10 @@ def test_a_mean_over_games_is_judged_for_each_form() -> None:
     found = verdicts.examined(replace(PLAIN, pooled=True, effect=0.2, pairs=pairs), {"q": both})
     assert [place["verdict"] for place in found["places"]] == ["agrees", "cannot be told"]
     assert found["places"][1]["difference"] is None
+    # A game that is not run yet is named, and may change the verdict.
+    wider = (replace(pairs[0], games=("game", "later")),)
+    found = verdicts.examined(replace(PLAIN, pooled=True, effect=0.2, pairs=wider), {"q": both}, lambda pair, game: 2)
+    assert [(place["why"], place["lacks"]) for place in found["places"]] == [("not run yet: later", True)]
 
 
 def test_what_could_not_have_shown_is_no_disagreement() -> None:
@@ -29,13 +34,44 @@ def test_what_could_not_have_shown_is_no_disagreement() -> None:
         (found,) = verdicts.examined(replace(PLAIN, kind=kind, pairs=pairs, effect=0.1), results)["places"]
         return found["verdict"], found["why"]
 
-    assert place(0.99, 0.98) == ("cannot be told", "no room: theirs has 0.98")
+    assert place(0.99, 0.98) == ("cannot be told", "no room: they have 0.98")
     assert place(0.99, 0.85) == ("agrees", "")
     assert place(0.32, 0.31) == ("cannot be told", "neither moved from its warm start")  # 0.3
     assert place(0.6, 0.6) == place(0.1, 0.1) == ("disagrees", "")
     assert place(0.31, 0.31, kind="alike") == ("cannot be told", "neither moved from its warm start")
     assert place(0.6, 0.6, kind="alike") == ("agrees", "")
     assert place(0.3, 0.0, baseline="warm_start") == ("disagrees", "")  # that it does not move is the answer
+
+
+def test_what_moved_is_told_by_what_lasts_and_not_by_the_best_of_many() -> None:
+    """Regression: the best of 20 evaluations stood 0.07 above the warm start where nothing was learnt."""
+    flat = [0.3, 0.3, 0.4, 0.3, 0.3, 0.4, 0.3, 0.3, 0.3]
+    runs = [{**run(flat, list(range(9)), seed=seed), "final": finals(0.3)} for seed in range(3)]
+    claim = replace(PLAIN, measure=measures.BEST)
+    (place,) = verdicts.examined(claim, {"q": question(a=runs, b=runs)})["places"]
+    assert (place["verdict"], place["why"]) == ("cannot be told", "neither moved from its warm start")
+
+
+def test_what_was_watched_too_shortly_has_no_order() -> None:
+    """Regression: two forms that both never drop were said to drop at the same time."""
+    steady = [{**run([0.8] * 9, list(range(9)), seed=seed), "final": finals(0.8)} for seed in range(3)]
+    claim = replace(PLAIN, measure=measures.LASTED)
+    (place,) = verdicts.examined(claim, {"q": question(a=steady, b=steady)})["places"]
+    assert (place["verdict"], place["why"]) == ("cannot be told", "no run of either side drops")
+
+
+def test_a_verdict_waits_for_the_seeds_that_are_planned_and_not_for_those_that_lack_the_measure() -> None:
+    """Regression: "2 of 5" stood where five runs were there, of which two had dropped."""
+    results = {"q": question(a=ending(0.7, 0.7, 0.7), b=ending(0.4, 0.4, 0.4))}
+    for wanted, lacks in ((3, False), (5, True)):
+        (place,) = verdicts.examined(PLAIN, results, lambda pair, game, wanted=wanted: wanted)["places"]
+        assert (place["planned"], place["lacks"]) == (wanted, lacks)
+    without = replace(PLAIN, measure=measures.elsewhere("nowhere"))
+    (place,) = verdicts.examined(without, results, lambda pair, game: 3)["places"]
+    assert (place["why"], place["lacks"]) == ("fewer than two seeds have it", False)
+    assert claims.planned(Pair("PPO", "collapse", "ppo_four", "starpo_s_gae"), "sokoban_200") == 5
+    assert claims.planned(Pair("GRPO", "collapse", "grpo_four"), "sokoban_200") == 3
+    assert claims.planned(Pair("GRPO", "collapse", "grpo_four"), "a game of later") == 0
 
 
 def test_nothing_fails_to_prevent_a_collapse_that_is_not_there() -> None:
@@ -49,4 +85,4 @@ def test_nothing_fails_to_prevent_a_collapse_that_is_not_there() -> None:
     assert {verdicts.examined(each, both_fall)["verdict"] for each in (claim, presumed)} == {"agrees"}
     for ours in (steady, fallen):
         (place,) = verdicts.examined(presumed, {"q": question(a=ours, b=steady)})["places"]
-        assert (place["verdict"], place["why"]) == ("cannot be told", "b does not either")
+        assert (place["verdict"], place["why"]) == ("cannot be told", "it is not shown of B either")

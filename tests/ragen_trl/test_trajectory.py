@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ragen_trl.monitoring.reply_measures import thought_span
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.project import VECTORS as VECTOR_FILE
 
@@ -95,6 +96,7 @@ def test_what_was_played_cannot_be_changed() -> None:
         ("<think>not </think> yet</think> <answer>Up</answer>", "not </think> yet"),  # as environments read it
         ("<think>call it</think> <tool_call>{}</tool_call>", "call it"),
         ("the prompt opened it</think><answer>Up</answer>", "the prompt opened it"),
+        ('x</think>\n<tool_call>{"a": "</think><answer>"}</tool_call>', "x"),
         ("<think>cut", "cut"),
         ("<answer>Up</answer>", ""),
     ],
@@ -102,3 +104,5 @@ def test_what_was_played_cannot_be_changed() -> None:
 def test_a_thought_ends_where_the_first_answer_follows(reply: str, thought: str) -> None:
     """Regression: a reward and a measure of the same thought ended at different places."""
     assert dataclasses.replace(turn(), reply=reply).thought == thought
+    span = thought_span(list(reply), opened="<think>" not in reply and "</think>" in reply)  # a token a character
+    assert thought == ("" if span is None else reply[slice(*span)])

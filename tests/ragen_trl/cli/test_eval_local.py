@@ -3,6 +3,8 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,6 +13,8 @@ from typing import Any
 import gymnasium
 import pytest
 import trl.import_utils as trl_imports
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 import ragen_envs
 from ragen_trl.cli.eval_plan import read_plan
@@ -19,6 +23,8 @@ from ragen_trl.config import starpo
 from ragen_trl.evaluation import comparison
 from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode
 from ragen_trl.evaluation.players import LocalModel, fingerprint, local_models
+from ragen_trl.policies import model_calls
+from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.rollout import loop
 from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -49,6 +55,29 @@ def episodes_in(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def summary(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "summary.json").read_text()))
+
+
+def test_an_adapter_is_merged_where_that_is_asked_for(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: `eval` took the option and merged nothing."""
+    adapter = get_peft_model(AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=2))
+    adapter.save_pretrained(str(tmp_path / "adapter"))
+    TOKENIZER.save_pretrained(str(tmp_path / "adapter"))
+    seen: list[int] = []
+
+    @contextmanager
+    def counted(one: Any) -> Iterator[None]:
+        with model_calls.lora_merged(one):
+            seen.append(sum(bool(getattr(layer, "merged_adapters", ())) for layer in one.modules()))
+            yield
+
+    monkeypatch.setattr(transformers_policy, "lora_merged", counted)
+    options = ["--model", str(tmp_path / "adapter"), "--env", BANDIT]
+    assert evaluate(tmp_path / "apart", *options, episodes=2) == 0 and seen == []
+    assert evaluate(tmp_path / "merged", *options, "--merge_lora", "true", episodes=2) == 0
+    assert seen and set(seen) == {4}  # two layers, queries and values
+    assert summary(tmp_path / "merged")["policies"][str(tmp_path / "adapter")]["merge_lora"]
 
 
 @pytest.fixture(scope="module")

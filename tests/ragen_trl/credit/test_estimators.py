@@ -155,7 +155,7 @@ def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) ->
 @pytest.mark.parametrize("limit", ["turns", "actions", "env", "context"])
 @pytest.mark.parametrize("bootstrap", ["unseen", "all", "none"])
 def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
-    for told in (True, False) if limit == "env" else (limit in ("turns", "actions"),):
+    for told in (False,) if limit == "context" else (True, False):  # calls of tools are told of no limit
         cut = made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit)
         cut = replace(cut, turns=(replace(cut.turns[0], info={"limit_is_told": told}),))
         assert goes_on(cut, bootstrap) == (bootstrap == "all" or (bootstrap == "unseen" and not told))
