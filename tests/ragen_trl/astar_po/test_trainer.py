@@ -9,6 +9,7 @@ import torch
 
 from ragen_trl import AStarPOTrainer
 from ragen_trl.trainers.checks import HookError
+from ragen_trl.trajectory import Turn
 from tests.support.ragen_trl.astar_runs import STEP, Spy, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
 from tests.support.ragen_trl.trainers import logged, lottery, parameters
@@ -203,3 +204,23 @@ def test_an_update_without_anything_to_teach_is_left_out(tmp_path: Path) -> None
     trainer.train()
     assert logged(trainer, "filter/skipped") == [1.0]
     assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
+
+
+class Foreign(Spy):
+    """Its sampler says other log-probabilities than the policy has."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        def shifted(turn: Turn) -> Turn:
+            return replace(turn, logprobs=tuple(value - 1.0 for value in turn.logprobs))
+
+        played = super().rollout(starts, envs, policy)
+        return [replace(one, turns=tuple(map(shifted, one.turns))) for one in played]
+
+
+def test_windows_are_scored_by_the_policy_whatever_sampled_them(tmp_path: Path) -> None:
+    """Regression: what the other windows add was made of the sampler's log-probabilities, unless vLLM played."""
+    trainer = astar(tmp_path, draws(), Foreign, **{**STEP, "window_turns": 1, "sampler_check": "warn"})
+    trainer.train()
+    others = torch.cat([batch["others_log_ratio"] for batch in trainer.batches])
+    assert len(others) > len(trainer.played)  # trajectories of several windows
+    assert others.abs().max() < 1e-5  # before the first update the policy is the reference
