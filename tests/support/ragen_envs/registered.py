@@ -20,7 +20,7 @@ EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
 TURN_INFO = {
     *EVERY_INFO,
     *("turn", "actions", "invalid_actions", "surplus_actions", "num_actions", "actions_left", "format_is_valid"),
-    *("env_reward", "format_penalty", "action_rewards", "action_names", "limit", "state"),
+    *("env_reward", "format_penalty", "action_rewards", "action_names", "limit", "limit_is_told", "state"),
 }
 
 
