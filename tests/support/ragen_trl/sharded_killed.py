@@ -53,10 +53,11 @@ def killed(folder: Path, settings: str, updates: int, kills: int, timeout: float
                 assert launch.poll() is None and time.monotonic() - began < timeout, (number, after, launch.poll())
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.0, 0.3))
-            workers = psutil.Process(launch.pid).children(recursive=True)
+            ranks = psutil.Process(launch.pid).children()
+            workers = psutil.Process(launch.pid).children(recursive=True)  # what a rank has just started among them
         finally:
             kill(launch)
-        assert len(workers) == 2 and not any(worker.is_running() for worker in workers), workers
+        assert len(ranks) == 2 and not any(worker.is_running() for worker in workers), workers
         assert not (folder / "weights.pt").exists()
     on_two_processes(MODULE, folder, timeout)
     weights: dict[str, torch.Tensor] = torch.load(folder / "weights.pt")
