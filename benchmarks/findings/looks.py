@@ -22,8 +22,11 @@ from findings.claims import GAMES
 SETTINGS = {**plots.SETTINGS, "legend.frameon": False}
 # Okabe and Ito's palette without its yellow, which is too light for a line; then black and grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#777777")
+MOST = len(COLOURS)
+"""Series in a panel that can be told apart."""
 _DASHES = ((1, 0), (5, 2), (1, 1.2), (6, 1.5, 1, 1.5), (3, 1), (8, 3), (2, 4), (1, 3))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
+_DECADES = 30.0  # the largest value is so many times the smallest: a logarithmic axis
 _SIZE, _LINE = 8.0, 0.17  # of a legend: points, and inches a line
 _HANDLE, _PADDING = 4.0, 3.4  # of an entry: widths in ems of the line, and of what is around it
 
@@ -122,6 +125,16 @@ def in_lines(text: str, room: float, size: float = _SIZE) -> str:
 def _written(text: str, size: float = _SIZE) -> float:
     """The width of a text in points."""
     return float(TextPath((0, 0), text, size=size, prop=FontProperties("DejaVu Sans")).get_extents().width)
+
+
+def are_decades(values: Sequence[float]) -> bool:
+    """Whether values are so far apart that only a logarithmic axis shows them all.
+
+    Example:
+        >>> are_decades([0.1, 4.0]), are_decades([0.0, 4.0]), are_decades([])
+        (True, False, False)
+    """
+    return bool(values) and min(values) > 0 and max(values) > _DECADES * min(values)
 
 
 def as_decades(axes: Axes) -> None:

@@ -18,11 +18,10 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from findings.claims import GAMES, Pair
 from findings.intervals import Interval, performance_profile, t_interval
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, parts, write_above
+from findings.looks import MOST, SETTINGS, Look, as_decades, draw_legend, legend_height, looks, parts, write_above
 from findings.published import Comparison, Ours
 from findings.verdicts import BASELINES, Results, baseline, difference, runs_of
 
-MOST = 8  # series in the two halves of a picture
 FORMS = 'In tables the GRPO form is also called "group", and the PPO form "GAE".'
 _Row = Sequence[Interval | None]
 _Rows = Mapping[str, _Row]

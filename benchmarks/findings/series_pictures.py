@@ -12,15 +12,13 @@ import numpy as np
 from learning import plots
 from matplotlib.axes import Axes
 
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, write_above
+from findings.looks import MOST, SETTINGS, Look, are_decades, as_decades, draw_legend, legend_height, looks, write_above
 from findings.measures import Run, Series, logged
 
 Axis = Literal["step", "trajectories", "cpu_seconds"]
 AXES: Mapping[Axis, str] = {"step": "updates", "trajectories": "sampled trajectories", "cpu_seconds": "CPU seconds"}
-MOST = 8  # families in a panel
 _COLUMNS = 4
 _FLAT = 4.0  # times what a panel's own values span: a longer axis makes it flat
-_DECADES = 30.0  # the largest value is so many times the smallest: a logarithmic axis
 Families = Mapping[str, Sequence[Run]]
 
 
@@ -196,6 +194,6 @@ def _scale(panels: Sequence[Axes], columns: int, measure: str) -> None:
             panel.sharey(panels[0])
             panel.tick_params(labelleft=place % columns == 0)
         found = every if alike else each
-        if found and min(found) > 0 and max(found) > _DECADES * min(found):
+        if are_decades(found):
             as_decades(panel)
         panel.autoscale(axis="y")

@@ -12,14 +12,13 @@ from learning.summary import seed_of
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, write_above
+from findings.looks import SETTINGS, Look, are_decades, as_decades, draw_legend, legend_height, looks, write_above
 from findings.measures import Run, logged
 from findings.published import FIGURE_6, ROLLOUTS, SUCCESS_DROPS
 from findings.signs import GRADIENT, SIGNS, SPREAD, Sign, between_evaluations, dropped, series, turn
 from findings.verdicts import Results, runs_of
 
 _STRIP = 0.08  # of a panel's height: a seed's line of marks
-_DECADES = 30.0  # the largest value is so many times the smallest: a logarithmic axis
 _FARTHEST = 2000.0  # which reaches no further down: where groups are alike there is no gradient
 _VANILLA = {"ppo_four": "PPO", "grpo_four": "GRPO"}
 
@@ -81,7 +80,7 @@ def _leave_room(panels: Sequence[Axes], share: float, decades: bool) -> None:
     """Limits by the data of a row of panels, with a share of the height above it for marks."""
     values = [value for panel in panels for line in panel.lines for value in line.get_ydata()]
     low, high = min(values), max(values)
-    if decades and low > 0 and high > _DECADES * low:
+    if decades and are_decades(values):
         as_decades(panels[0])  # the row shares its axis
         low = max(low, high / _FARTHEST)
         panels[0].set_ylim(low / 1.2, high * (high / low) ** (share / (1 - share)) * 1.1)
