@@ -7,7 +7,8 @@
     python benchmarks/webshop_gpu.py --smoke                      # a minute, with a tiny random model
 
 As ``webshop_training.py``, with four times the demonstrations, twice the trajectories of a rollout, two updates on them
-and three seeds. Runs go on side by side, since a GPU that plays one episode waits for the processor most of the time.
+and three seeds; and, as ``webshop_512``, with as many demonstrations, for A*-PO beside StarPO-S at equal trajectories.
+Runs go on side by side, since a GPU that plays one episode waits for the processor most of the time.
 """
 
 import sys

@@ -56,6 +56,9 @@ _ONE_UPDATE: dict[str, Any] = {
     **_LARGER,
     **{"gradient_accumulation_steps": 8, "num_train_seeds": 64, "max_reference_samples": 4, "max_steps": 12},
 }
+# Both with 1,792 trajectories: 14 rollouts of 128; or 512 of the reference, four a start state, and 20 rollouts of 64.
+_STARPO_S_AS_MANY: dict[str, Any] = {**_TWO_UPDATES, "max_steps": 28}
+_ASTAR_PO_AS_MANY: dict[str, Any] = {**_ONE_UPDATE, "num_train_seeds": 128, "max_steps": 20}
 
 
 def _webshop(catalog: str, algorithms: Mapping[str, Options], minutes: tuple[float, float, float]) -> Game:
@@ -122,9 +125,19 @@ ON_A_GPU: dict[str, Game] = {
         seeds_of={"astar_po": (0,), "gigpo": (0,), "starpo_s_final": (0,)},
         side_by_side=250,
     ),
+    # The demonstrations of two cores, which leave more to learn: StarPO-S and A*-PO with as many trajectories.
+    "webshop_512": replace(
+        _webshop(
+            "synthetic",
+            {"starpo_s": _STARPO_S_AS_MANY, "astar_po": _ASTAR_PO_AS_MANY},
+            minutes=_GPU_MINUTES,
+        ),
+        seeds=(0, 1, 2),
+        side_by_side=250,
+    ),
     "webshop_official": replace(
         _webshop(DATA, {"starpo_s": _TWO_UPDATES}, minutes=_GPU_MINUTES),
-        **{"begins_with": "webshop", "warm_start": {}, "episodes": EPISODES, "side_by_side": 256},
+        **{"begins_with": "webshop_512", "warm_start": {}, "episodes": EPISODES, "side_by_side": 256},
     ),
 }
-"""WebShop at a larger scale: four times the demonstrations, twice the trajectories a rollout, three seeds."""
+"""WebShop at a larger scale: twice the trajectories a rollout; four times the demonstrations, or as many."""
