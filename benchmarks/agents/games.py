@@ -110,7 +110,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 ALGORITHMS["astar_po_half_as_long"] = ALGORITHMS["astar_po"]
 ALGORITHMS["astar_po_higher_rate"] = {**ALGORITHMS["astar_po"], "learning_rate": 1e-3}
-ALGORITHMS["astar_po_longer"] = ALGORITHMS["astar_po_higher_rate"]
 
 # Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings, at a
 # rate for 135 million parameters: at 1e-4 it learns the form of an answer and not the lake.

@@ -86,7 +86,6 @@ SHOPS: dict[str, Game] = {
             "starpo_s_success": {"env_kwargs": _store("train", "success"), "eval_steps": 12},
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
             "astar_po_higher_rate": _ONE_A_PROMPT,
-            "astar_po_longer": {**_ONE_A_PROMPT, "max_steps": 40, "eval_steps": 20},
             "starpo_s_all_weights": _KL,
         },
         minutes=(5, 24, 2.0),
