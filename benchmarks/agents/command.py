@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from measuring.real_products import PRODUCTS, asked_for
+from measuring.real_products import PRODUCTS, asked_for, real_folder
 from records.committed import as_text
 
 from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, is_finished, result_file, state
 from agents.games import Game
 from agents.pictures import draw
+from agents.products import products_asked_for
 from agents.results import collect, known, read_json, stopped
 from agents.runs import Run, chosen, name_of
 from ragen_trl.system.atomic import write_atomically
@@ -74,7 +75,8 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         name = f"{name}_{name_of(options.model).replace('/', '_')}"
     written = known(runs, earlier(output / f"{name}.json"))
     if options.list:
-        return say(listed(script, wanted, folder, options, written))
+        begun = begun_before(runs, output / f"{name}.json")
+        return say(listed(script, wanted, folder, options, written, begun))
     if not options.collect and (missing := missing_model(model)):
         return fail(missing)
     if not options.only:  # what was asked for by name is done whatever the JSON holds
@@ -82,7 +84,8 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
     if not options.collect and asked_for(None) is None:
         without = [run for run in wanted if not run.plays_real_products]
         for run in (run for run in wanted if run.plays_real_products):
-            print(f"left out: {run.name}; name the folder of {PRODUCTS} with RAGEN_WEBSHOP_DATA", file=sys.stderr)
+            where = f"there is no {PRODUCTS} in {real_folder(None)}; name its folder with RAGEN_WEBSHOP_DATA"
+            print(f"left out: {run.name}; {where}", file=sys.stderr)
         if wanted and not without:
             return 2
         wanted = without
@@ -137,9 +140,23 @@ def missing_model(model: str) -> str | None:
 
 
 def listed(
-    script: Script, runs: Sequence[Run], folder: Path, options: argparse.Namespace, written: Mapping[str, Any]
+    script: Script,
+    runs: Sequence[Run],
+    folder: Path,
+    options: argparse.Namespace,
+    written: Mapping[str, Any],
+    begun: Mapping[str, Any],
 ) -> str:
-    """Every run as a command, with its expected minutes and its state; ``written`` are the names that the JSON has."""
+    """Every run as a command, with its expected minutes and its state.
+
+    Args:
+        script: The script.
+        runs: What is listed.
+        folder: Of the runs.
+        options: The command line.
+        written: The results that the JSON has, by name.
+        begun: What the JSON has of runs that were stopped, by name.
+    """
     model = "" if options.model == MODEL else f" --model {options.model}"
     model += "" if options.folder is None else f" --folder {options.folder}"
     scale = " --paper" if options.paper else " --smoke --keep" if options.smoke else ""
@@ -147,6 +164,8 @@ def listed(
     for run in runs:
         command = f"nice -n 19 python benchmarks/{script.name}.py{scale}{model} --only {run.name}"
         now = in_json(run, written[run.name]) if run.name in written else state(run, folder)
+        if now == "not begun" and run.name in begun:
+            now = f"stopped elsewhere after {begun[run.name]['updates']} updates"
         lines.append(f"{command}  # {run.minutes:.0f} min, {now}")
     missing = {run.digest: run for run in runs if run.name not in written and not is_finished(run, folder)}
     left = sum(run.minutes for run in missing.values())
@@ -219,12 +238,20 @@ def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, mod
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
     here = [read_json(file) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
-    now = {run.name: run.digest for run in runs}
-    before = read_json(path).get("stopped", {}) if path.exists() else {}
-    begun = {name: told for name, told in before.items() if now.get(name) == told["digest"]} | stopped(runs, folder)
+    before = read_json(path) if path.exists() else {}
+    begun = begun_before(runs, path) | stopped(runs, folder)
+    asked = {name: game["products"] for name, game in before.get("games", {}).items() if "products" in game}
+    products = products_asked_for(script.games, asked)
     found = known(runs, [*earlier(path), *here])
-    content = collect(runs, found, command, Path(model).name, script.games, path.stem, begun)
+    content = collect(runs, found, command, Path(model).name, script.games, path.stem, begun, products)
     return {**content, "on": script.on}
+
+
+def begun_before(runs: Sequence[Run], path: Path) -> dict[str, Any]:
+    """Of runs with the present settings, what a JSON that was written before says of those that were stopped."""
+    told = read_json(path).get("stopped", {}) if path.exists() else {}
+    now = {run.name: run.digest for run in runs}
+    return {name: each for name, each in told.items() if now.get(name) == each["digest"]}
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:

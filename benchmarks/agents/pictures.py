@@ -35,7 +35,8 @@ def draw(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
         lines = {stage: [{**run, "curve": _on_the_way(run)} for run in runs] for stage, runs in variants.items()}
         ends = {stage: [end for run in runs for end in _ends(content, run)] for stage, runs in variants.items()}
         at_ends = " or ".join(map(str, sorted({found["n"] for each in ends.values() for _, found in each})))
-        title = f"{game}: {CURVE_EPISODES} start states on the way, {at_ends} at both ends"
+        on_the_way = any(len(run["curve"]) > 2 for runs in variants.values() for run in runs)
+        title = f"{game}: {f'{CURVE_EPISODES} start states on the way, ' * on_the_way}{at_ends} at both ends"
         draw_curves(title, lines, baselines, written[-1], ends)
     return written
 

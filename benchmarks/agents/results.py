@@ -260,6 +260,7 @@ def collect(
     games: Mapping[str, Game] = GAMES,
     script: str = "pretrained",
     begun: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    products: Mapping[str, Mapping[str, list[int]]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What the tables are made of.
 
@@ -271,6 +272,7 @@ def collect(
         games: What they play.
         script: Name of the JSON, after which pictures are called, too.
         begun: What `stopped` returns.
+        products: What `products_asked_for` returns.
 
     Returns:
         ``runs``: results of the finished runs; ``unfinished``: names of the others, with their expected minutes;
@@ -284,6 +286,7 @@ def collect(
         "model": model,
         "games": {
             name: {"env": game.env, "env_kwargs": game.env_kwargs, "play": game.play, "seeds": game.seeds}
+            | ({"products": products[name]} if name in products else {})
             for name, game in games.items()
             if any(run.game == name for run in every)
         },

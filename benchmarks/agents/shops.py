@@ -88,7 +88,7 @@ SHOPS: dict[str, Game] = {
             "astar_po_higher_rate": _ONE_A_PROMPT,
             "starpo_s_all_weights": _KL,
         },
-        minutes=(5, 24, 2.0),
+        minutes=(10, 25, 2.0),
     ),
     "toyshop_thoughts": Game(
         env="ragen/ToyShop-v0",

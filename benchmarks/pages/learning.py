@@ -46,7 +46,10 @@ def question_table(content: Mapping[str, Any]) -> str:
         "success at the end as a share of the best evaluation, in the worst seed. "
         f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {_commits(content)}.{_apart(content)}"
     )
-    return text([*lines, "", foot])
+    equal = [
+        f"{name}: {_equal(found)}" for name, task in tasks.items() if (found := task["astar_po_to_starpo"]) is not None
+    ]
+    return text([*lines, "", *(line for told in equal for line in (told, "")), foot])
 
 
 def _states(tasks: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ from statistics import fmean, median
 from typing import Any
 
 from agents.games import TRAINING
-from agents.results import beginnings
 
+from pages.differences import began, difference, found_in, greedily, over_products
 from pages.markdown import commit, head, row, success, text
-from ragen_trl.evaluation.intervals import paired_difference, rate_interval, signed_with_interval
+from ragen_trl.evaluation.intervals import rate_interval
 
 _LENGTH = "collapse/thought_tokens"
 _OF_THOUGHTS = {
@@ -31,7 +31,8 @@ _FEWEST_BANDITS = 8  # whose names say something of names in general
 def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables of the page but the one of `games_table`."""
     games = [name for name in content["games"] if _runs(content, name)]
-    lines = [*_success(content, games), *_pictures(content, games), *_training(content), "", *_greedily(content)]
+    lines = [*_success(content, games), *_pictures(content, games), *_training(content), ""]
+    lines += [*greedily(content, _trained_name), *over_products(content, _trained_name)]
     lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
     lines += [*_thoughts(content), *_memory(content)]
     lines += [*_stopped(content), *_unfinished(content), ""]
@@ -67,12 +68,13 @@ def games_table(content: Mapping[str, Any]) -> str:
         if not any(run["seed"] is not None for run in runs):
             continue
         name = _evaluations(content, game)[0]
-        stages = [run["stage"] for run in runs if run["stage"].startswith("starpo_s") and _found(run, "sampled", name)]
+        played = [run["stage"] for run in runs if found_in(run, "sampled", name)]
+        stages = [stage for stage in played if stage.startswith("starpo_s")]
         chosen = max(dict.fromkeys(stages), key=stages.count, default="")  # of several settings that with most seeds
-        first = next(found for run in runs if (found := _found(run, "sampled", name)))
-        began = {run.get("began_with") for run in runs if run["stage"] == chosen}
+        first = next(found for run in runs if (found := found_in(run, "sampled", name)))
+        starts = {run.get("began_with") for run in runs if run["stage"] == chosen}
         # Of a warm start that was made again the one that they began with.
-        runs.sort(key=lambda run: run["created"] not in began)
+        runs.sort(key=lambda run: run["created"] not in starts)
         cells = [
             _rates(runs, stage, kind, name)
             for stage, kind in (
@@ -87,7 +89,7 @@ def games_table(content: Mapping[str, Any]) -> str:
 
 def _rates(runs: Sequence[Mapping[str, Any]], stage: str, kind: str, name: str) -> str:
     """The rate of a stage with its interval, or those of several seeds without."""
-    found = [each["model"] for run in runs if run["stage"] == stage and (each := _found(run, kind, name))]
+    found = [each["model"] for run in runs if run["stage"] == stage and (each := found_in(run, kind, name))]
     found = found[:1] if stage == "warm_start" else found
     return success(found[0]) if len(found) == 1 else ", ".join(f"{each['success']:.2f}" for each in found)
 
@@ -109,7 +111,7 @@ def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
         runs = [run for run in runs if run["game"] == alike[0] or run["stage"] != "downloaded"]
         place = {run["name"]: at for at, run in enumerate(runs)}
         runs.sort(key=lambda run: (run["stage"] != "downloaded", place.get(_trained_name(run), len(runs))))
-        first = [next(found for run in runs if (found := _found(run, "sampled", name))) for name in names]
+        first = [next(found for run in runs if (found := found_in(run, "sampled", name))) for name in names]
         scored = ["score"] * any(_score(found["model"]) for found in first)
         lines += head([alike[0], "what it is", *names, *scored])
 
@@ -118,12 +120,14 @@ def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
             return row([named, what, *cells, *(_score(every[0] or {}) for _ in scored)])
 
         lines.append(shown("random play", "", [found["random"] for found in first]))
+        told: set[str] = set()
         for run in runs:
             for kind in run["evaluations"]:
-                every = [found["model"] if (found := _found(run, kind, name)) else None for name in names]
+                every = [found["model"] if (found := found_in(run, kind, name)) else None for name in names]
                 greedy = kind == "greedy"
-                what = "the same model" if greedy else _what(content, run)
                 named = _trained_name(run).removeprefix(f"{alike[0]}/")
+                what = "the same model" if greedy and named in told else _what(content, run)
+                told.add(named)
                 lines.append(shown(f"`{named}`{', greedy' * greedy}", what, every))
         lines += [shown("oracle", "", [found["oracle"] for found in first]), ""]
     return lines or ["No run of a game is finished.", ""]
@@ -146,16 +150,20 @@ def _alike(content: Mapping[str, Any], games: Sequence[str]) -> list[list[str]]:
 
 def _what(content: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     """What a run did, from its settings: what it began with, how much, at which rate."""
-    began = next((each for each in content["runs"].values() if each["created"] == run.get("began_with")), None)
+    start = next((each for each in content["runs"].values() if each["created"] == run.get("began_with")), None)
     steps = run["settings"]["steps"]
     asked = next((step["options"] for step in steps if step["command"] in ("warm-start", "train")), None)
-    if asked is None:
-        return f"`{began['name']}`, played here" if began else "as downloaded"
+    needed = run["settings"].get("needs")
+    if asked is None and (start or needed is None):
+        return f"`{start['name']}`, played here" if start else "as downloaded"
+    if asked is None:  # another run's model, whose own result is not kept
+        return _what(content, {"settings": needed})
     said = [f"{asked['demonstrations']} demonstrations"] if "demonstrations" in asked else _training_in_words(asked)
     said += ["LoRA"] * bool(asked.get("demo_lora_r"))
     if run.get("training", {}).get("bf16", asked.get("bf16")) is True:
         said.append("bfloat16")
-    return (f"from `{_short(began)}`: " if began else "") + ", ".join(said)
+    origin = f"`{_short(start)}`" if start else "a warm start whose result is not kept"
+    return f"from {origin}: " * (start is not None or needed is not None) + ", ".join(said)
 
 
 def _training_in_words(asked: Mapping[str, Any]) -> list[str]:
@@ -185,39 +193,35 @@ def _evaluations(content: Mapping[str, Any], game: str) -> list[str]:
     return list(dict.fromkeys(name for run in _runs(content, game) for name in run["evaluations"].get("sampled", {})))
 
 
-def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | None:
-    found: Mapping[str, Any] | None = run["evaluations"].get(kind, {}).get(name)
-    return found
-
-
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
     columns = ("run", "began at", "at the end", "difference", "readable replies", "turns", "tokens an episode", "KL")
-    lines = head([*columns, "warned of", "updates", "trajectories", "seconds an update", "minutes of updates"])
+    lines = head([*columns, "warned of", "updates", "trajectories", "seconds an update", "minutes of training"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
         after, curve = found["model"], run["curve"]
-        began = _began(content, run, name)
+        start = began(content, run, name)
         before: Mapping[str, Any] = {}
         cells = ["", success(after), ""]
-        if began is not None:
-            before = began["evaluations"]["sampled"][name]["model"]
-            cells = [success(before), success(after), _difference(began, run, name)]
+        if start is not None:
+            before = start["evaluations"]["sampled"][name]["model"]
+            cells = [success(before), success(after), difference(start, run, name)]
         signs = run["training"].get("monitor", {}).get("signs", ())
         warned = ", ".join(f"`{sign['name']}` ({sign['step']})" for sign in signs)
         played = [_changed(before, after, "turns", 1), _changed(before, after, "reply_tokens", 0), _kl(run)]
         ends = [f"{after['format_valid']:.2f}", *played, warned, curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
         typical = fmean if any("success" not in update for update in run.get("updates", ())) else median
-        times = [f"{typical(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
+        lasted = run["training"].get("seconds", {}).get("training", sum(steps))
+        times = [f"{typical(steps):.0f}", f"{lasted / 60:.0f}"] if steps else ["", ""]
         lines.append(row([run["name"], *cells, *ends, *times]))
     note = (
         "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
         "the table says whether the intervals of both rates are apart. Turns and sampled tokens an episode: before → "
         f"after. KL: to the model that it began with, nats a token, mean of the last {_UPDATES} updates; empty where "
         "it was not logged (StarPO-S without `log_kl`). Seconds an update: the median, or the mean where a rollout "
-        "has several."
+        "has several. Minutes of training: rollouts, updates, and what A\\*-PO's reference plays before."
     )
     return [*lines, "", note] if trained else ["No training run is finished."]
 
@@ -231,44 +235,6 @@ def _kl(run: Mapping[str, Any]) -> str:
     """What the last updates logged; empty without a reference."""
     found = [update["kl"] for update in run.get("updates", ()) if "kl" in update][-_UPDATES:]
     return f"{fmean(found):.3f}" if found else ""
-
-
-def _greedily(content: Mapping[str, Any]) -> list[str]:
-    """What training adds where the models before and after it are both played greedily."""
-    rows = []
-    for run in content["runs"].values():
-        trained = next(iter(beginnings(content, run)), None) if run["stage"].endswith("_greedy") else None
-        began = next(iter(beginnings(content, trained)), None) if trained else None
-        name, found = next(iter(run["evaluations"].get("greedy", {"": {}}).items()))
-        if began and (before := _found(began, "greedy", name)):
-            cells = [success(before["model"]), success(found["model"]), _difference(began, run, name, "greedy")]
-            rows.append(row([_trained_name(run), *cells]))
-    return [*head(["played greedily", "began at", "at the end", "difference"]), *rows, ""] if rows else []
-
-
-def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """The run that made the model which a training run began with, if that has played an evaluation."""
-    starts = beginnings(content, run) if "began_with" in run else _runs(content, run["game"], "downloaded")
-    return next((each for each in starts if _found(each, "sampled", name)), None)
-
-
-def _difference(began: Mapping[str, Any], run: Mapping[str, Any], name: str, kind: str = "sampled") -> str:
-    """Paired by start state; of runs whose episodes are not kept, whether the intervals of both rates overlap."""
-    ours, theirs = (_outcomes(each, name, kind) for each in (run, began))
-    if (found := paired_difference(ours, theirs)) is not None:
-        return signed_with_interval(found, 2)
-    after, before = (each["evaluations"][kind][name]["model"] for each in (run, began))
-    if after["success_low"] > before["success_high"]:
-        return f"above, by {after['success'] - before['success']:.2f}"
-    if after["success_high"] < before["success_low"]:
-        return f"below, by {before['success'] - after['success']:.2f}"
-    return "overlap"
-
-
-def _outcomes(run: Mapping[str, Any], name: str, kind: str) -> dict[int, list[float]]:
-    """Start seed → the outcome of its episode."""
-    told = run.get("greedy_" * (kind == "greedy") + "outcomes", {}).get(name, "")
-    return {seed: [float(outcome)] for seed, outcome in enumerate(told) if outcome != "-"}
 
 
 def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:

@@ -23,6 +23,11 @@ _ASKING = frozenset(
     "asked asks buyer costing costs customer find getting has have less looking must need needs needed no please price "
     "request requested should shopper task than they user want wanted wants".split()
 )
+# What goes before a search that says no more than the request does: it is its words again.
+_SEARCHING = frozenset(
+    "action among begin comes do first go let look looking names other query say says search searching so start take "
+    "things try".split()
+)
 # Words that announce each kind of action. The buttons of the shop have their own lists.
 _INTENTS: dict[str, frozenset[str]] = {
     "search": frozenset("search searching find look looking query results".split()),
@@ -72,7 +77,9 @@ def consistency(thought: str, action: str) -> float:
 
 
 def restates(thought: str, request: str) -> bool:
-    """Whether a thought says nothing but the request: each of its words is there, or speaks of asking.
+    """Whether a thought says nothing but the request: each of its words is there, or speaks of asking or of a search.
+
+    A search is no thought of its own: its words are the request's once more. A result that is named is one.
 
     Args:
         thought: What the model wrote before the action.
@@ -83,10 +90,12 @@ def restates(thought: str, request: str) -> bool:
 
     >>> restates("The user wants a red shirt in size large.", "Find me a red shirt, size large, under $40")
     True
+    >>> restates("Wanted: a red shirt. I begin with search[red shirt].", "Find me a red shirt, size large, under $40")
+    True
     >>> restates("The second one is a red shirt for $30.", "Find me a red shirt, size large, under $40")
     False
     """
-    said = set(_WORD.findall(thought.lower())) - _FILLERS - _ASKING
+    said = set(_WORD.findall(thought.lower())) - _FILLERS - _ASKING - _SEARCHING
     return bool(said) and said <= set(_WORD.findall(request.lower()))
 
 

@@ -153,6 +153,11 @@ def goal_difficulty(base_url: str | None, settings: StoreSettings, goal: int) ->
     return len(wanted.attributes) + len(wanted.options) + (wanted.price_upper < NO_PRICE_BOUND)
 
 
+def goal_product(base_url: str | None, settings: StoreSettings, goal: int) -> str:
+    """The ASIN of the product that a goal was made from; errors are those of `store_behind`."""
+    return store_behind(base_url, settings).shop().goal(goal).asin
+
+
 def store_behind(base_url: str | None, settings: StoreSettings) -> LocalStore:
     """The store of an environment, for oracles.
 

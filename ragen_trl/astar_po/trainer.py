@@ -171,7 +171,9 @@ class AStarPOTrainer(StarPOTrainer):
         """Of what is no part of the package the cache's key has the name only: what it pays may have changed."""
         spec, values = self._tasks.specs[task], self.values[task]
         named = spec.env.removeprefix("ragen_envs:") if isinstance(spec.env, str) else ""
-        is_ours = named.startswith("ragen/") and not self._extra
+        # A catalogue in a file and a store behind an address change without their names.
+        elsewhere = any(isinstance(value, str) and "/" in value for value in spec.kwargs.values())
+        is_ours = named.startswith("ragen/") and not self._extra and not elsewhere
         if self.accelerator.is_main_process and values.played < values.episodes and not is_ours:
             logger.warning(
                 "%d of the %d episodes behind V* of %s are from the cache, with what it paid when they were played; "

@@ -227,7 +227,7 @@ def _warm_start_in_words(warm: WarmStartConfig) -> str:
     trained = f"LoRA of rank {warm.demo_lora_r}" if warm.demo_lora_r else "all weights"
     updates = -(-learnt // warm.demo_batch_size) * warm.demo_epochs
     return (
-        f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
+        f"{warm.demonstrations:,} demonstrations (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
         f"{updates:,.0f} updates of {warm.demo_batch_size}{' at most' if warm.demo_held_out else ''}, {trained} at "
         f"learning rate {warm.demo_learning_rate:g}"
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
   train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
-  warm-start  fine-tune a model on oracle play and save it
+  warm-start  fine-tune a model on demonstrations and save it
   eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
   report      one HTML page from finished runs
   convert     a model folder from a GGUF file

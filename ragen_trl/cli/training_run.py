@@ -311,7 +311,7 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stat
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
     if not on_main(folder.exists):
-        say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
+        say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
         began = time.perf_counter()
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=kwargs)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning before RL: on oracle play, or on episodes that another policy played.
+"""Supervised fine-tuning before RL: on demonstrations, or on episodes that another policy played.
 
 `fine_tuning` has the warm start, `demonstrations` collects episodes of any policy for it.
 """

@@ -1,4 +1,4 @@
-"""Warm start: supervised fine-tuning on oracle play, with enough noise to leave something for RL to improve.
+"""Warm start: supervised fine-tuning on demonstrations, with enough noise to leave something for RL to improve.
 
 Demonstrations are played by the same loop that trains later (`play` with a scripted policy). So prompts, masks and
 token ids of the examples are those of the rollouts, and nothing is rendered a second time.
@@ -57,8 +57,8 @@ class WarmStartConfig:
         OptionError: If a value is out of its range.
     """
 
-    demonstrations: int = option(36_000, "Episodes of oracle play to learn from.")
-    noise: float = option(0.5, "Probability that an action of the oracle is random.")
+    demonstrations: int = option(36_000, "Episodes to learn from: of the oracle, in a shop of a shopper.")
+    noise: float = option(0.5, "Probability that an action is a mistake: a random one, in a shop a shopper's.")
     demo_actions_per_turn: int = option(2, "Actions of a demonstrated reply.")
     demo_learning_rate: float = option(2e-3, "Learning rate of the supervised stage.")
     demo_batch_size: int = option(16, "Episodes per optimizer step.")
@@ -105,7 +105,7 @@ def demonstrate(
     policy = ScriptedPolicy(script, chat)
     specs, pool = env_specs(env, args), EnvPool(args, partial(write_calls_as, chat))
     trajectories: list[Trajectory] = []
-    with progress_bar(config.demonstrations, "oracle play", "episode") as bar:
+    with progress_bar(config.demonstrations, "demonstrations", "episode") as bar:
         for first in range(0, config.demonstrations, batch_size):
             seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
             starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]

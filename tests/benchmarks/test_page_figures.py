@@ -3,12 +3,13 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import tables
 from agents.runs import game_runs
-from agents.shops import SHOPS
+from agents.shops import ON_A_GPU, SHOPS
 from claims import read_results
 from findings.claims import Pair
 from findings.measures import CPU, SUCCESS, Measure
@@ -96,16 +97,30 @@ def test_the_commands_of_the_shop_are_those_of_its_runs() -> None:
     """Regression: the page's A*-PO trained on twice as many trajectories as the experiment's."""
     runs = {run.name: run.steps[0].options for run in game_runs("models/SmolLM2-135M-Instruct", SHOPS)}
     page = prose("docs/webshop_agent.md")
-    warm, trained = re.findall(r"```bash python -m ragen_trl (?:warm-start|train) (.*?) ```", page)[:2]
+    blocks = re.findall(r"```bash python -m ragen_trl (?:warm-start|train) (.*?) ```", page)
     (astar,) = re.findall(r"`(--algo a-star-po .*?)`", page)
-    commands = {"warm_start": warm, "starpo_s_higher_rate-seed0": trained, "astar_po_higher_rate-seed0": astar}
+    commands = {"warm_start": blocks[0], "starpo_s_higher_rate-seed0": blocks[1], "astar_po_higher_rate-seed0": astar}
+    on_a_gpu = ["webshop/warm_start", "webshop/starpo_s-seed0", "webshop_512/warm_start", "webshop_512/astar_po-seed0"]
     for name, words in commands.items():
-        given = dict(re.findall(r"--(\w+) ([\w.e-]+)", words.replace("\\", "")))
-        compared = {key: value for key, value in given.items() if key not in ("model", "output_dir", "env")}
-        assert len(compared) >= 7
-        for key, value in compared.items():
-            expected = {"filter_ratio": 1, **runs[f"webshop/{name}"]}[key]  # all groups, unless it says otherwise
-            assert value == expected or json.loads(value) == (True if key == "bf16" else expected), (name, key)
+        assert_the_same(words, {"filter_ratio": 1, **runs[f"webshop/{name}"]})  # all groups, unless it says otherwise
+    there = {run.name: run.steps[0].options for run in game_runs("models/SmolLM2-135M-Instruct", ON_A_GPU)}
+    begins = {}
+    for name, words in zip(on_a_gpu, blocks[2:], strict=False):
+        given = assert_the_same(words, {"demo_held_out": 0, **there[name]})
+        begins[name] = (given["model"], given["output_dir"])
+    for warm, trained in (on_a_gpu[:2], on_a_gpu[2:]):
+        assert begins[trained][0] == begins[warm][1]
+
+
+def assert_the_same(words: str, expected: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a command in a page, each of which is that of its run."""
+    given = dict(re.findall(r"--(\w+) ([\w./-]+)", words.replace("\\", "")))
+    compared = {key: value for key, value in given.items() if key not in ("model", "output_dir", "env")}
+    assert len(compared) >= 7
+    for key, value in compared.items():
+        wanted = True if key == "bf16" else expected[key]
+        assert value == wanted or json.loads(value) == wanted, key
+    return given
 
 
 def test_the_minutes_of_the_shop_are_those_that_the_script_lists() -> None:

@@ -35,5 +35,6 @@ def test_a_run_on_the_real_products_is_left_out_without_them(
     folder = tmp_path / "runs"
     assert webshop_training.main(["--only", "webshop_official/warm_start", "--folder", str(folder)]) == 2
     said = capsys.readouterr().err
-    assert "left out: webshop_official/warm_start; name the folder of webshop1k_products.jsonl" in said
+    where = f"there is no webshop1k_products.jsonl in {tmp_path / 'nothing'}"
+    assert f"left out: webshop_official/warm_start; {where}" in said
     assert not folder.exists()

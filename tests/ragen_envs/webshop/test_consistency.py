@@ -1,11 +1,15 @@
 """The consistency bonus by hand."""
 
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragen_envs.webshop.consistency import LAST_WORDS, MAX_BONUS, consistency
+from ragen_envs.webshop.consistency import LAST_WORDS, MAX_BONUS, consistency, restates
+from ragen_envs.webshop.policies import best_toy_action
+from ragen_envs.webshop.thoughts import toy_thought
+from ragen_envs.webshop.toy_shop import ToyShop
 from tests.support.ragen_envs.timing import assert_linear
 
 
@@ -39,6 +43,22 @@ from tests.support.ragen_envs.timing import assert_linear
 )
 def test_by_hand(thought: str, action: str, bonus: float) -> None:
     assert consistency(thought, action) == pytest.approx(bonus)
+
+
+def test_the_first_thought_of_a_demonstration_restates_and_the_second_one_names_a_result() -> None:
+    """Regression: a thought that went on to announce its search counted as more than the request."""
+    env, rng = ToyShop(split="train"), np.random.default_rng(0)
+    found: list[list[bool]] = []
+    for seed in range(20):
+        env.reset(seed=seed)
+        found.append([])
+        for _ in range(2):
+            action = best_toy_action(env, rng)
+            found[-1].append(restates(toy_thought(env, [action], rng), env.session.instruction))
+            env.step(action)
+    first, second = zip(*found, strict=True)
+    assert sum(first) >= 12  # the others begin with the price
+    assert not any(second)
 
 
 def test_only_the_end_of_a_thought_counts() -> None:

@@ -99,6 +99,11 @@ def test_cached_rewards_of_somebody_elses_game_are_named(
         trainer._tasks.specs = [EnvSpec(env)]
         trainer._tell_of_cached_rewards(0)
         assert not caplog.records
+    trainer._tasks.specs = [EnvSpec("ragen/WebShop-v0", {"catalog": "shop/products.jsonl"})]  # another file, same name
+    trainer._tell_of_cached_rewards(0)
+    assert caplog.records
+    caplog.clear()
+    trainer._tasks.specs = [EnvSpec("ragen/Bandit-v0")]
     trainer._extra = [lambda **_: []]
     trainer._tell_of_cached_rewards(0)
     assert caplog.records

@@ -33,7 +33,7 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     assert "trains on 1 of 2 groups (top_k)" in said  # a quarter of two groups is still one
     assert "4 · 16 episodes" in said
     assert "20 sampled and 700 after the first prompt of a trajectory; 800 sampled in all rollouts" in said
-    assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
+    assert "36,000 demonstrations (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
     assert "weights, held: 531,744 parameters · 4 bytes" in said
     ((shown, written),) = re.findall(r"(\d+) shown and (\d+) written", said)
     ((most, longest),) = re.findall(r"at most ([\d.]+) MiB at its peak, if every trajectory has (\d+) tokens", said)
@@ -204,7 +204,7 @@ def test_the_plans_of_the_other_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = plan(capsys, "warm-start", "--demonstrations", "100", "--demo_epochs", "2")
-    assert "100 episodes of oracle play (noise 0.5) · 2 epochs = 14 updates of 16, all weights at learning" in said
+    assert "100 demonstrations (noise 0.5) · 2 epochs = 14 updates of 16, all weights at learning" in said
     said = plan(capsys, "eval", "--episodes", "10", "--env", "ragen/Bandit-v0", "ragen/BanditRev-v0")
     assert "10 start states · 1 episodes · 2 environments · 2 policies = 40" in said
     assert list(tmp_path.iterdir()) == []
