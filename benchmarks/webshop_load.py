@@ -216,6 +216,7 @@ def summary(shoppers: list[Shopper], spent: dict[str, float], shop: Shop, asked:
     made = [visit for shopper in shoppers for visit in shopper.visits]
     latencies = [seconds for shopper in shoppers for seconds in shopper.latencies]
     at = statistics.quantiles(latencies, n=100)
+    of_searches = statistics.quantiles([seconds for shopper in shoppers for seconds in shopper.searches], n=20)
     statuses = sum((shopper.statuses for shopper in shoppers), Counter[int]())
     checks = compare(made, shop, shoppers[0].short)
     failures = sum(count for status, count in statuses.items() if status >= 500)
@@ -230,6 +231,8 @@ def summary(shoppers: list[Shopper], spent: dict[str, float], shop: Shop, asked:
         "p95_ms": 1e3 * at[94],
         "p99_ms": 1e3 * at[98],
         "max_ms": 1e3 * max(latencies),
+        "search_p50_ms": 1e3 * of_searches[9],
+        "search_p95_ms": 1e3 * of_searches[18],
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "faults": dict(sum((shopper.faults for shopper in shoppers), Counter[str]())),
         "refusals": dict(refusals.most_common(10)),

@@ -7,9 +7,9 @@
 Parts: `build` (first opening of the generated catalogue, into an empty folder), `open` (environment and server, in
 rounds that take turns), `search` (four kinds of queries, each next to the plain sum over all postings, whose results
 must be the same), `steps` (environment, two policies), `load` (64 clients over HTTP, answers compared with a serial
-run), `zipf` (searches in drawn texts as long and rich as real ones), `official` (the same products as
-`items_shuffle.json` with `items_ins_v2.json`). Each runs in processes of its own; files and finished parts are in
-``--folder``. Writes ``results/webshop_size.json``.
+run), `alone` (one client over HTTP), `zipf` (searches in drawn texts as long and rich as real ones), `official` (the
+same products as `items_shuffle.json` with `items_ins_v2.json`). Each runs in processes of its own; files and finished
+parts are in ``--folder``. Writes ``results/webshop_size.json``.
 """
 
 import argparse
@@ -65,7 +65,8 @@ def main() -> int:
     command = "python benchmarks/webshop_size.py"
     write_result(options.output, command, products=options.products, seeds=[0], parts=found)
     searches = [*found["search"]["rows"].values(), found["zipf"]]
-    return int(found["load"]["wrong"] > 0 or any(row["same"] < row["queries"] for row in searches))
+    wrong = found["load"]["wrong"] + found["alone"]["wrong"]
+    return int(wrong > 0 or any(row["same"] < row["queries"] for row in searches))
 
 
 def finished(name: str, part: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace) -> Any:
@@ -122,10 +123,18 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
 
 def load(options: argparse.Namespace) -> dict[str, Any]:
     """Many clients of two workers."""
-    asked = argparse.Namespace(
-        catalog=spec_of(options), workers=2, clients=options.clients, visits=options.visits, products=options.products
-    )
-    return {"clients": options.clients, "workers": 2, **webshop_load.load(asked, webshop_load.open_shop(asked.catalog))}
+    return _served(options, options.clients, options.visits, workers=2)
+
+
+def alone(options: argparse.Namespace) -> dict[str, Any]:
+    """One client, whose steps wait for nobody."""
+    return _served(options, 1, options.clients * options.visits, workers=1)
+
+
+def _served(options: argparse.Namespace, clients: int, visits: int, workers: int) -> dict[str, Any]:
+    counts = {"clients": clients, "workers": workers}
+    asked = argparse.Namespace(catalog=spec_of(options), visits=visits, products=options.products, **counts)
+    return {**counts, **webshop_load.load(asked, webshop_load.open_shop(asked.catalog))}
 
 
 def zipf(options: argparse.Namespace) -> dict[str, Any]:
@@ -143,8 +152,8 @@ def official(options: argparse.Namespace) -> dict[str, Any]:
     return {**written, "build": built, "open_s": statistics.median(row["open_s"] for row in rounds), "rounds": rounds}
 
 
-PARTS = {"build": build, "open": opened, "search": search, "steps": steps, "load": load, "zipf": zipf}
-PARTS["official"] = official
+PARTS = {"build": build, "open": opened, "search": search, "steps": steps, "load": load, "alone": alone}
+PARTS |= {"zipf": zipf, "official": official}
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class Shopper:
         goals: How many the store has.
         short: Whether to buy the first product as it is.
         latencies: Seconds of every step that was answered; waits for a lost connection are not in it.
+        searches: Those of them that were searches.
         statuses: Of all answers.
         faults: Requests without an answer, by what happened to the action.
         visits: Those that are over.
@@ -57,6 +58,7 @@ class Shopper:
     goals: int
     short: bool = False
     latencies: list[float] = field(default_factory=list)
+    searches: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     visits: list[Visit] = field(default_factory=list)
@@ -101,6 +103,7 @@ class Shopper:
                 self._drop()
             else:
                 self.latencies.append(time.perf_counter() - began)
+                self.searches += self.latencies[-1:] * action.startswith("search[")
                 return answered
             status, body = self._surely("GET", path)
             if status != 200:

@@ -172,6 +172,9 @@ def _played(parts: dict[str, Any]) -> list[str]:
         found = parts["steps"][policy]
         times = [f"{found[kind][at]:.1f}" for kind in ("search_step", "other_step") for at in ("median_ms", "p95_ms")]
         lines.append(row([policy, f"{found['steps_per_s']:,.0f}", *times]))
+    alone = parts["alone"]
+    times = [f"{alone[name]:.1f}" for name in ("search_p50_ms", "search_p95_ms")]
+    lines.append(row(["one client over HTTP, 1 worker", f"{alone['steps_per_s']:,.0f}", *times, "", ""]))
     load = parts["load"]
     name = f"{load['clients']} clients over HTTP, {load['workers']} workers"
     every = f"all steps: median {load['p50_ms']:.0f}, p95 {load['p95_ms']:.0f} ms"

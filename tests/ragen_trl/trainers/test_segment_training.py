@@ -268,14 +268,19 @@ WIDE: dict[str, dict[str, Any]] = {
     "group": {},
     "gae": {"advantage": "gae", "bootstrap": "all"},
     "gspo": {"importance_sampling_level": "sequence", "num_iterations": 2},
+    "kl, two passes": {"beta": 0.5, "num_iterations": 2},
+    "one step off": {"one_step_off_policy": True},
 }
 
 
 @pytest.mark.parametrize("name", [*WIDE, "a-star-po"])
 def test_a_window_that_never_slides_changes_no_bit(tmp_path: Path, name: str) -> None:
     after = []
+    small_model().save_pretrained(tmp_path / "model")  # TRL reads the reference of a KL term from a folder
+    TOKENIZER.save_pretrained(tmp_path / "model")
     for window in (None, 4):
         options = {"max_steps": 2, "learning_rate": 1e-2, "window_turns": window, **WIDE.get(name, {})}
+        options |= {"model": str(tmp_path / "model")} if "beta" in options else {}
         folder = tmp_path / str(window)
         make = astar if name == "a-star-po" else small_trainer
         trainer = make(folder, lottery(draws=4), **options)
