@@ -125,11 +125,15 @@ def size_table(content: dict[str, Any]) -> str:
     parts = content["parts"]
     lines = [*_built(parts), "", *_opened(parts), "", *_searched(parts), "", *_played(parts)]
     zipf = parts["zipf"]
+    made: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        made.setdefault(commit(part["commit"]), []).append(name)
+    commits = "; ".join(f"{which} ({', '.join(names)})" for which, names in made.items())
     foot = (
         f"{content['products']:,} products. CPU: seconds or milliseconds of processor time, which other work on the "
         f"machine changes less than the time on the clock. Drawn texts: {zipf['terms']:,} different terms, "
         f"{zipf['all_postings']:,} postings, an index of {zipf['index_mib']:,.0f} MiB. "
-        f"Commit {commit(content['commit'])}; the official files {commit(parts['official']['commit'])}."
+        f"Commits of the parts: {commits}."
     )
     return text([*lines, "", foot])
 
