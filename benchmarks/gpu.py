@@ -12,7 +12,7 @@ For a machine without a network, which takes a limited number of bytes at a time
 Every part is a process with a time limit of its own. It prints and saves its JSON when it ends, as ``done``,
 ``failed`` or ``unfinished``; a part that failed does not stop the others and is tried again by the next command.
 ``runs/gpu/gpu.json`` has all of them. From a GPU it belongs into ``benchmarks/results``; a rehearsal's does not.
-RAGEN_COMMIT names the commit of a copy without its history.
+RAGEN_COMMIT names the commit of a copy.
 """
 
 import argparse

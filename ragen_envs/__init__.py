@@ -27,6 +27,7 @@ from ragen_envs.bridges import (
     verifiers_environment,
 )
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
+from ragen_envs.checkout import commit_of
 from ragen_envs.cli.lookup import make_named
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
@@ -77,6 +78,7 @@ __all__ = [
     "WebShop",
     "WebShopTools",
     "best_action",
+    "commit_of",
     "consistency",
     "demonstration",
     "description_score",

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ragen_envs.arguments import check_choice, check_integer, check_limit
+from ragen_envs.checkout import commit_of
 from ragen_envs.oracles import TextGym, best_action, random_action
 from ragen_envs.sokoban.env import LEVEL_STEPS, Sokoban
 from ragen_envs.text_env import allowed_actions
@@ -289,7 +289,7 @@ def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
     """
     results = {
         "command": command,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **_versions()},
         "rows": [row.as_dict() for row in rows],
@@ -319,19 +319,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue  # source code that was never installed
     return found
-
-
-def _commit() -> str | None:
-    """The commit of the checkout that tracks this file, with ``+changes`` if files have changed; else None."""
-    here = Path(__file__)
-    git = ["git", "-C", str(here.parent)]
-    try:
-        # An installed copy may be inside the checkout of another project, whose commit would be misleading.
-        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
-        no_code = (":(top,exclude)benchmarks/results", ":(top,exclude)docs")  # results and pages, written meanwhile
-        status = [*git, "status", "--porcelain=v2", "--branch", "--", ":/", *no_code]
-        lines = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    commit = next(line.split()[-1] for line in lines if line.startswith("# branch.oid"))
-    return commit if all(line.startswith("#") for line in lines) else f"{commit}+changes"

@@ -49,7 +49,7 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
 # Each module or folder imports only what stands in a line before its own.
 ENVIRONMENTS_ORDER = (
     ("errors",),
-    ("any_text", "arguments", "reply_format", "coordinates", "wording", "pictures"),
+    ("any_text", "arguments", "checkout", "reply_format", "coordinates", "wording", "pictures"),
     ("text_env",),
     ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "textworld", "webshop"),
     ("calling",),

@@ -3,7 +3,6 @@
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from datetime import UTC, datetime
 from functools import cache
@@ -13,8 +12,8 @@ from typing import Any
 
 import torch
 
-# Results and pages that one benchmark writes are no changes of the code that the next one measures.
-_NO_CODE = (":(top,exclude)benchmarks/results", ":(top,exclude)docs")
+from ragen_envs import commit_of
+
 _PACKAGES = ("ragen-trl", "trl", "transformers", "torch", "gymnasium", "peft", "accelerate", "numpy")
 
 
@@ -22,7 +21,7 @@ def provenance() -> dict[str, Any]:
     """``command``, ``commit`` (``+changes`` if its code has any), ``created``, ``versions``, ``machine``."""
     return {
         "command": shlex.join(["python", "-m", "ragen_trl", *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **_versions()},
         "machine": {
@@ -50,7 +49,7 @@ def package_version() -> str:
 
     As they are when a process first asks: that is nearest to the code that it has loaded.
     """
-    version_, commit = _versions().get("ragen-trl", "not installed"), _commit()
+    version_, commit = _versions().get("ragen-trl", "not installed"), commit_of(Path(__file__))
     return version_ if commit is None else f"{version_} (commit {commit})"
 
 
@@ -62,19 +61,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _commit() -> str | None:
-    """Commit of the git checkout that this package runs from.
-
-    Where git knows none, ``RAGEN_COMMIT`` names it, so that a copy without history can say what it is a copy of;
-    ``None`` if that is not set either.
-    """
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        status = [*git, "status", "--porcelain", "--", ":/", *_NO_CODE]
-        changes = subprocess.run(status, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("RAGEN_COMMIT") or None
-    return f"{commit}+changes" if changes.strip() else commit

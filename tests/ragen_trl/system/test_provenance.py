@@ -36,6 +36,7 @@ def test_results_and_pages_that_are_being_written_are_no_changes_of_the_code(
     for words in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "first"]):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     monkeypatch.setattr(module, "__file__", str(here))
+    monkeypatch.delenv("RAGEN_COMMIT", raising=False)
     commit = provenance()["commit"]
     for path in ("benchmarks/results/a.json", "benchmarks/results/b.json", "docs/a.md"):
         (tmp_path / path).write_text("new")
@@ -50,3 +51,19 @@ def test_a_copy_without_history_says_what_it_is_a_copy_of(tmp_path: Path, monkey
     assert provenance()["commit"] is None
     monkeypatch.setenv("RAGEN_COMMIT", "0123abc")
     assert provenance()["commit"] == "0123abc"
+
+
+def test_a_copy_in_another_checkout_says_what_it_is_a_copy_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a copy over an older checkout named that one's commit, with changes."""
+    monkeypatch.setenv("RAGEN_COMMIT", "0123abc")
+    assert provenance()["commit"] == "0123abc"
+
+
+def test_an_installed_copy_in_another_projects_checkout_has_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAGEN_COMMIT", raising=False)
+    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
+    (tmp_path / "provenance.py").write_text("")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "provenance.py"))
+    assert provenance()["commit"] is None
