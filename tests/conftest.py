@@ -13,12 +13,18 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-# Tests run side by side, one process for each core, so that more threads would only compete.
+# Tests run side by side, in more processes than there are cores, so that more threads would only compete.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # A script of its own, which wants an extra.
 collect_ignore = ["support/ragen_envs/mcp_server.py"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a fifth of the time a test waits for processes that it has started."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session", autouse=True)
