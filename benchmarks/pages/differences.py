@@ -6,7 +6,7 @@ with others. Both are in the tables of a shop.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agents.results import beginnings
@@ -53,7 +53,7 @@ def difference(start: Run, run: Run, name: str, kind: str = "sampled") -> str:
     return "overlap"
 
 
-def greedily(content: Mapping[str, Any], trained_name: Any) -> list[str]:
+def greedily(content: Mapping[str, Any], trained_name: Callable[[Run], str]) -> list[str]:
     """What training adds where the models before and after it are both played greedily."""
     rows = []
     for run in content["runs"].values():
@@ -66,7 +66,7 @@ def greedily(content: Mapping[str, Any], trained_name: Any) -> list[str]:
     return [*head(["played greedily", "began at", "at the end", "difference"]), *rows, ""] if rows else []
 
 
-def over_products(content: Mapping[str, Any], trained_name: Any) -> list[str]:
+def over_products(content: Mapping[str, Any], trained_name: Callable[[Run], str]) -> list[str]:
     """The same rates and differences with intervals over products, a table a number of products."""
     tables: dict[str, list[str]] = {}
     for run in content["runs"].values():
