@@ -250,7 +250,7 @@ def test_the_committed_verdicts_are_those_of_the_committed_results() -> None:
     counts = {name: sum(claim["verdict"] == name for claim in fresh["claims"]) for name in verdicts.VERDICTS}
     said = (
         "Of {} claims {agrees} agree, {agrees in part} in part, {disagrees} disagree, {disagrees in part} in part, "
-        "{cannot be told} cannot be told; {not run yet} are not run yet"
+        "{cannot be told} cannot be told, {not run yet} not run yet"
     ).format(len(claims.CLAIMS), **counts)
     assert said in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
