@@ -73,10 +73,10 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
     name = f"{script.name}_paper" if options.paper else script.name
     if not options.smoke and options.model != MODEL:  # another model's results are not these
         name = f"{name}_{name_of(options.model).replace('/', '_')}"
-    written = known(runs, earlier(output / f"{name}.json"))
+    before = written_before(output / f"{name}.json")
+    written = known(runs, before.get("runs", {}).values())
     if options.list:
-        begun = begun_before(runs, output / f"{name}.json")
-        return say(listed(script, wanted, folder, options, written, begun))
+        return say(listed(script, wanted, folder, options, written, begun_before(runs, before)))
     if not options.collect and (missing := missing_model(model)):
         return fail(missing)
     if not options.only:  # what was asked for by name is done whatever the JSON holds
@@ -238,25 +238,25 @@ def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, mod
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
     here = [read_json(file) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
-    before = read_json(path) if path.exists() else {}
-    begun = begun_before(runs, path) | stopped(runs, folder)
+    before = written_before(path)
+    begun = begun_before(runs, before) | stopped(runs, folder)
     asked = {name: game["products"] for name, game in before.get("games", {}).items() if "products" in game}
     products = products_asked_for(script.games, asked)
-    found = known(runs, [*earlier(path), *here])
+    found = known(runs, [*before.get("runs", {}).values(), *here])
     content = collect(runs, found, command, Path(model).name, script.games, path.stem, begun, products)
     return {**content, "on": script.on}
 
 
-def begun_before(runs: Sequence[Run], path: Path) -> dict[str, Any]:
-    """Of runs with the present settings, what a JSON that was written before says of those that were stopped."""
-    told = read_json(path).get("stopped", {}) if path.exists() else {}
+def written_before(path: Path) -> dict[str, Any]:
+    """The JSON of an earlier call; empty where there is none."""
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
+    return content
+
+
+def begun_before(runs: Sequence[Run], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Of runs with the present settings, what an earlier JSON says of those that were stopped."""
     now = {run.name: run.digest for run in runs}
-    return {name: each for name, each in told.items() if now.get(name) == each["digest"]}
-
-
-def earlier(path: Path) -> list[dict[str, Any]]:
-    """The runs of a JSON that was written before; none where there is none."""
-    return list(read_json(path)["runs"].values()) if path.exists() else []
+    return {name: each for name, each in before.get("stopped", {}).items() if now.get(name) == each["digest"]}
 
 
 def in_this_process(words: Sequence[str], log: IO[str]) -> int:

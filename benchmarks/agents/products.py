@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import gymnasium
 from measuring.real_products import asked_for, real_folder
 
 from agents.games import Game
+from agents.results import grouped
 from agents.runs import DATA, placed
 from ragen_envs import WebShop
 from ragen_envs.webshop.local_store import goal_product
@@ -30,22 +32,24 @@ def products_asked_for(
         for evaluation, (env_id, kwargs) in game.evaluations.items():
             if "WebShop" not in env_id:
                 continue
-            if DATA in json.dumps(kwargs) and asked_for(None) is None:
+            described = f"{env_id}:{json.dumps(kwargs)}"
+            if DATA in described and asked_for(None) is None:
                 found |= {name: earlier[name]} if name in earlier else {}
             else:
-                found.setdefault(name, {})[evaluation] = _products(env_id, kwargs, game.episodes)
+                described = placed(described, {DATA: str(real_folder(None))})
+                found.setdefault(name, {})[evaluation] = _products(described, game.episodes)
     return found
 
 
-def _products(env_id: str, kwargs: Mapping[str, Any], episodes: int) -> list[int]:
-    here = json.loads(placed(json.dumps(dict(kwargs)), {DATA: str(real_folder(None))}))
-    env = gymnasium.make(env_id, disable_env_checker=True, **here)
+@cache
+def _products(described: str, episodes: int) -> list[int]:
+    """Of the start seeds of an environment, as options describe it; games with the same requests share them."""
+    asked = grouped(described, ({"seed": seed} for seed in range(episodes)), _product)
+    numbers = {row["seed"]: number for number, rows in enumerate(asked.values()) for row in rows}
+    return [numbers[seed] for seed in range(episodes)]
+
+
+def _product(env: gymnasium.Env[Any, Any]) -> str:
     shop = env.unwrapped
     assert isinstance(shop, WebShop)
-    numbers: dict[str, int] = {}
-    asked = []
-    for seed in range(episodes):
-        env.reset(seed=seed)
-        product = goal_product(shop.base_url, shop.settings, shop.session.goal)
-        asked.append(numbers.setdefault(product, len(numbers)))
-    return asked
+    return goal_product(shop.base_url, shop.settings, shop.session.goal)

@@ -97,7 +97,7 @@ def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]
     found = {}
     for name, described, episodes in _played(step, folder):
         try:
-            played = _grouped(described, episodes, difficulty)
+            played = grouped(described, episodes, difficulty)
         except NoOracleError:
             continue
         if played:
@@ -110,7 +110,7 @@ def by_arms(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
     """Of each evaluation of bandits, by their arms, the high one last: successes, choices of an arm, and episodes."""
     found = {}
     for name, described, episodes in _played(step, folder):
-        if described.startswith("ragen/Bandit") and (played := _grouped(described, episodes, _arms)):
+        if described.startswith("ragen/Bandit") and (played := grouped(described, episodes, _arms)):
             counted = ("success", "action_valid")
             found[name] = {
                 arms: [*(sum(row[key] for row in rows) for key in counted), len(rows)]
@@ -125,7 +125,7 @@ def _arms(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join([*sorted(set(bandit.actions) - {bandit.high_name}), bandit.high_name])
 
 
-def _grouped(
+def grouped(
     described: str, episodes: Iterable[dict[str, Any]], key: Callable[[gymnasium.Env[Any, Any]], Key]
 ) -> dict[Key, list[dict[str, Any]]]:
     """Episodes by what is found out of their start states."""
