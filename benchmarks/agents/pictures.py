@@ -36,7 +36,8 @@ def draw(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
         ends = {stage: [end for run in runs for end in _ends(content, run)] for stage, runs in variants.items()}
         at_ends = " or ".join(map(str, sorted({found["n"] for each in ends.values() for _, found in each})))
         on_the_way = any(len(run["curve"]) > 2 for runs in variants.values() for run in runs)
-        title = f"{game}: {f'{CURVE_EPISODES} start states on the way, ' * on_the_way}{at_ends} at both ends"
+        counts = f"{CURVE_EPISODES} start states on the way, {at_ends}" if on_the_way else f"{at_ends} start states"
+        title = f"{game}: {counts} at both ends"
         draw_curves(title, lines, baselines, written[-1], ends)
     return written
 
