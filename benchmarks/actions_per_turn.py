@@ -19,13 +19,14 @@ _LIMITS = {
     # Two actions a turn are ten in five turns: that task is there already.
     **{f"5 turns, {each} a turn": limit for each, limit in FIVE_TURNS.items() if limit != FIXED_TOTAL[each]},
 }
-# Of the other games in both forms, which shows whether actions a turn or actions in all matter.
-_FEW = {name: limit for name, limit in _LIMITS.items() if limit["max_actions_per_turn"] in (1, 6)}
+# Asked in every game and both forms, which shows whether actions a turn or actions in all matter.
+_FEW = [name for name, limit in _LIMITS.items() if limit["max_actions_per_turn"] in (1, 6)]
 
 
 def _task(
-    limit: Mapping[str, int], env: str, env_kwargs: Mapping[str, Any], demonstrations: int, **options: Any
+    name: str, env: str, env_kwargs: Mapping[str, Any], demonstrations: int, **options: Any
 ) -> Task:
+    limit = _LIMITS[name]
     # One warm start for all tasks of a game; an equal part of its demonstrations is of each limit.
     lesson = WarmStart(
         {"demonstrations": demonstrations, "noise": 0.3},
@@ -41,7 +42,7 @@ def _task(
         warm_start=lesson,
         trajectories=128 * 16,
         level=0.5,
-        variants=_NAMES if options else _NAMES[:1],
+        variants=_NAMES if name in _FEW else _NAMES[:1],
         options={**limit, **options},
         smoke_demonstrations=260,
         evaluations_per_run=1,
@@ -53,15 +54,15 @@ QUESTION = Question(
     name="actions_per_turn",
     title="How many actions a turn: with ten actions in all, and with five turns?",
     tasks={
-        **{name: _task(limit, "ragen/FrozenLake-v0", LAKE, 24_000) for name, limit in _LIMITS.items()},
+        **{name: _task(name, "ragen/FrozenLake-v0", LAKE, 24_000) for name in _LIMITS},
         # 35 actions in 5 turns, and 10 turns of one, are longer than the recipe's 700 tokens.
         **{
-            f"sokoban, {name}": _task(limit, "ragen/Sokoban-v0", ROOM, 12_000, max_completion_length=1400)
-            for name, limit in _FEW.items()
+            f"sokoban, {name}": _task(name, "ragen/Sokoban-v0", ROOM, 12_000, max_completion_length=1400)
+            for name in _FEW
         },
         **{
-            f"frozenlake_slippery, {name}": _task(limit, "ragen/FrozenLake-v0", {}, 8000, max_completion_length=1400)
-            for name, limit in _FEW.items()
+            f"frozenlake_slippery, {name}": _task(name, "ragen/FrozenLake-v0", {}, 8000, max_completion_length=1400)
+            for name in _FEW
         },
     },
     variants={name: VARIANTS[name] for name in _NAMES},

@@ -50,8 +50,9 @@ QUESTION = Question(
     name="freshness",
     title="What does it cost to make k updates with the trajectories of one rollout?",
     tasks={
-        "frozenlake": _task("frozenlake", 80, _GROUP_FORM),
-        "sokoban": _task("sokoban", 20, (*_PPO_FORM, "online_1", "online_10")),  # the paper's
+        # The paper's games and form; of the other form, or game, what is fresh and what is least so.
+        "frozenlake": _task("frozenlake", 80, (*_GROUP_FORM, "gae_online_1", "gae_online_10")),
+        "sokoban": _task("sokoban", 20, (*_PPO_FORM, "online_1", "online_10")),
         "frozenlake_slippery": _task("frozenlake_slippery", 20, _PPO_FORM),
         "bandit": _task("bandit", 60, (*_GROUP_FORM, *_PPO_FORM), each=32),
     },

@@ -46,7 +46,7 @@ QUESTION = Question(
                 TASKS[name],
                 evaluations={**TASKS[name].evaluations, "the other lake": Evaluation("ragen/FrozenLake-v0", other)},
                 evaluations_per_run=4,
-                variants=_NAMES[:1],
+                variants=_NAMES,
             )
             for name, other in _OTHER_LAKE.items()
         },

@@ -59,7 +59,7 @@ QUESTION = Question(
     name="kl_and_clip",
     title="What do the KL term and the symmetric clip cost?",
     tasks={
-        "frozenlake": _task("frozenlake", 24, _GROUP_FORM, trajectories=128),
+        "frozenlake": _task("frozenlake", 24, (*_GROUP_FORM, *_PAPERS), trajectories=128),
         # The paper's game and form: to the end of its curves, in RAGEN's four updates a rollout, and for 16 rollouts.
         "sokoban_200": to_the_end("sokoban", tuple(_RAGEN), dict.fromkeys(_RAGEN, IN_FOUR_UPDATES)),
         "sokoban": _task("sokoban", 16, _PAPERS, trajectories=64),

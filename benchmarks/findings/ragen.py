@@ -32,7 +32,7 @@ _RESCUED_GRPO = (
 )
 
 
-_KL_GAMES = ("sokoban", "frozenlake_slippery", "bandit")
+_KL_GAMES = ("sokoban", "frozenlake_slippery", "frozenlake", "bandit")
 _FILTERED = ("sokoban_200", "bandit", *_LAKES)
 COLLAPSE = (
     Claim(

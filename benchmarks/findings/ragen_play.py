@@ -5,11 +5,18 @@ from findings.measures import MEMORY, SHORTER, elsewhere
 
 _PAPER = "RAGEN"
 FORMS = (("GRPO", ""), ("PPO", "_gae"))
-_NO_LAKE_WITHOUT_SLIPS = ("sokoban", "frozenlake_slippery", "bandit")
-_NOTES_ON_THE_BANDIT = tuple(
-    Pair(f"{form}, notes", "reasoning", variant, variant, ("bandit, with notes",), "bandit, without")
-    for form, variant in (("GRPO", "starpo"), ("PPO", "starpo_gae"))
-)
+_PLAIN = tuple((form, f"starpo{suffix}") for form, suffix in FORMS)
+
+
+def _notes(game: str) -> tuple[Pair, ...]:
+    """StarPO with notes against StarPO without, in both forms."""
+    return tuple(
+        Pair(f"{form}, notes", "reasoning", variant, variant, (f"{game}with notes",), f"{game}without")
+        for form, variant in _PLAIN
+    )
+
+
+_NOTES_ON_THE_BANDIT = _notes("bandit, ")
 
 
 def _each_form(theirs: str, game: str) -> tuple[Pair, ...]:
@@ -19,7 +26,7 @@ def _each_form(theirs: str, game: str) -> tuple[Pair, ...]:
 
 def _turns(ours: int, theirs: int, total: str = "5 turns") -> tuple[Pair, ...]:
     """So many actions a turn against so many, in every game and form."""
-    games = (("", "GRPO", ""), *((f"{game}, ", *form) for game in ("sokoban", "frozenlake_slippery") for form in FORMS))
+    games = ((game, *form) for game in ("", "sokoban, ", "frozenlake_slippery, ") for form in FORMS)
     return tuple(
         Pair(
             form,
@@ -91,7 +98,7 @@ ROLLOUTS = (
         "Fresh rollouts end higher than ten updates on one: 0.19 against 0.16 to 0.17 (Sokoban), 0.21 against 0.14 or "
         "less (FrozenLake, best).",
         (
-            Pair("PPO", "freshness", "gae_online_1", "gae_online_10", _NO_LAKE_WITHOUT_SLIPS),
+            Pair("PPO", "freshness", "gae_online_1", "gae_online_10"),
             Pair("GRPO", "freshness", "online_1", "online_10", ("frozenlake", "sokoban", "bandit")),
         ),
     ),
@@ -121,14 +128,9 @@ BEHAVIOUR = (
         "Reasoning before the answer does not matter in Sokoban (21.5 against 20.7 %), nor for what the model trained "
         "there does on FrozenLake (19.9 against 19.5). Here a model is trained on each lake.",
         (
-            *(
-                Pair(f"{form}, notes", "reasoning", variant, variant, ("with notes",), "without")
-                for form, variant in (("GRPO", "starpo"), ("PPO", "starpo_gae"))
-            ),
-            *(
-                Pair("GRPO, notes", "reasoning", "starpo", "starpo", (f"{game}, with notes",), f"{game}, without")
-                for game in ("sokoban", "frozenlake_slippery")
-            ),
+            *_notes(""),
+            *_notes("sokoban, "),
+            *_notes("frozenlake_slippery, "),
             Pair("GRPO, free notes", "reasoning", "starpo", "starpo", ("with notes of three lengths",), "without"),
         ),
         kind="alike",
@@ -139,8 +141,11 @@ BEHAVIOUR = (
         "Figure 11",
         "Training shortens thoughts: 66 to 20 tokens on the bandit, 340 to 104 a trajectory in Sokoban.",
         (
-            Pair("GRPO, notes", "reasoning", "starpo", "warm_start", ("bandit, with notes",)),
-            Pair("PPO, notes", "reasoning", "starpo_gae", "warm_start", ("bandit, with notes",)),
+            *(
+                Pair(f"{form}, notes", "reasoning", variant, "warm_start", (f"{game}, with notes",))
+                for form, variant in _PLAIN
+                for game in ("bandit", "sokoban")
+            ),
             Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", ("with notes of three lengths",)),
         ),
         measure=SHORTER,

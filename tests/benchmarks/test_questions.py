@@ -208,7 +208,7 @@ def test_the_expected_minutes_are_within_a_factor_of_two_of_what_committed_runs_
 
 
 def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() -> None:
-    """Of these minutes 442 were missing when the plan was made; warm starts come to them."""
+    """Of these minutes 484 were missing when the plan was made; warm starts come to them."""
     total, seen = 0.0, set()
     for name in everything.PAPERS:
         question = QUESTIONS[name]
@@ -225,7 +225,7 @@ def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() 
             continue
         assert set(slips) == {True, False} and "ragen/Sokoban-v0" in played, name
         assert ("ragen/Bandit-v0" in played) != (name == "actions_per_turn")  # it has one action
-    assert total < 613
+    assert total < 655
 
 
 def test_the_headline_claims_have_five_seeds() -> None:
