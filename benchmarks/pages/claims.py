@@ -13,8 +13,8 @@ from pages.markdown import commit, head, row, text
 Claim = Mapping[str, Any]
 
 
-def claims_tables(content: Mapping[str, Any]) -> str:
-    """Counts; a table of verdicts a paper; the figures of every place; rankings; aggregates."""
+def verdict_tables(content: Mapping[str, Any]) -> str:
+    """Counts, and a table of verdicts a paper."""
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
@@ -26,10 +26,15 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
         lines += ["", f"### {_escaped(paper)}", "", *_verdicts(of_paper)]
-    lines += ["", "### The figures", "", *_figures(claims)]
-    lines += ["", "### Signs before a drop", "", *_signs(content["signs"])]
-    lines += ["", "### At equal cost", "", *_rankings(content["matched"])]
-    lines += ["", "### All games together", "", *_aggregate(content["aggregate"])]
+    return text([*lines, "", f"Commit {commit(content['commit'])}."])
+
+
+def figure_tables(content: Mapping[str, Any]) -> str:
+    """The figures of every place, signs before a drop, rankings and aggregates, each with its heading."""
+    lines = ["## Every place", "", *_figures(content["claims"])]
+    lines += ["", "## Signs before a drop", "", *_signs(content["signs"])]
+    lines += ["", "## At equal cost", "", *_rankings(content["matched"])]
+    lines += ["", "## All games together", "", *_aggregate(content["aggregate"])]
     return text([*lines, "", f"Commit {commit(content['commit'])}."])
 
 
@@ -118,9 +123,9 @@ def _signs(found: Mapping[str, Any]) -> list[str]:
         cells = (f"{each['question']}, {each['task']}", _escaped(each["variant"]), each["seed"], each["steps"])
         drop = f"{each['drop']}, at once" if each["at_once"] else each["drop"]
         lines.append(row([*cells, drop, *("–" if step is None else step for step in turns)]))
-    lines += ["", "![RAGEN's Figure 6, and the turns here](../../benchmarks/results/claims_signs_published.png)"]
+    lines += ["", "![RAGEN's Figure 6, and the turns here](../benchmarks/results/claims_signs_published.png)"]
     for game in found["games"]:
-        lines += ["", f"![Success and its signs: {game}](../../benchmarks/results/claims_signs_{game}.png)"]
+        lines += ["", f"![Success and its signs: {game}](../benchmarks/results/claims_signs_{game}.png)"]
     return lines
 
 
@@ -163,7 +168,7 @@ def _aggregate(found: Mapping[str, Any]) -> list[str]:
         figures = f"{each['iqm']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
         lines.append(row([_escaped(each["label"]), figures, sum(map(len, each["scores"]))]))
     said = f"Success at the end in {', '.join(found['games'])}; 0 is random play, 1 the oracle."
-    return [*lines, "", said, "", "![Performance profiles](../../benchmarks/results/claims_profiles.png)"]
+    return [*lines, "", said, "", "![Performance profiles](../benchmarks/results/claims_profiles.png)"]
 
 
 def _escaped(cell: str) -> str:

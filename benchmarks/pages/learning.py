@@ -73,7 +73,7 @@ def _apart(content: Mapping[str, Any]) -> str:
     if len({origin(run) for variant in variants for run in variant["runs"]}) < 2:
         return ""
     compared = "CPU minutes and peak MiB compare only between rows of the same commits and machine"
-    return f" {compared} ([which](claims.md#at-equal-cost))."
+    return f" {compared} ([which](../claims_figures.md#at-equal-cost))."
 
 
 def _seeds(tasks: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import pytest
 from findings import intervals, matched, measures, pictures, published, series_pictures, sign_pictures, signs, verdicts
 from findings.claims import GAMES, Claim, Pair
 from findings.intervals import Interval
-from pages.claims import claims_tables
+from pages.claims import figure_tables, verdict_tables
 
 from tests.support.finished_runs import ending, falling, finals, question, run
 from tests.support.project import ROOT
@@ -156,16 +156,15 @@ def test_costs_of_other_commits_or_machines_are_not_compared() -> None:
 
 
 def claims_page(claim: Claim, results: Any, one: Any = None) -> str:
-    """The page of a single claim."""
-    return claims_tables(
-        {
-            "commit": "c" * 40,
-            "claims": [one or verdicts.examined(claim, results), verdicts.examined(replace(claim, pairs=()), results)],
-            "matched": claims.at_equal_cost("q", results["q"]),
-            "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
-            "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
-        }
-    )
+    """Both pages of a single claim."""
+    content = {
+        "commit": "c" * 40,
+        "claims": [one or verdicts.examined(claim, results), verdicts.examined(replace(claim, pairs=()), results)],
+        "matched": claims.at_equal_cost("q", results["q"]),
+        "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
+        "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
+    }
+    return verdict_tables(content) + figure_tables(content)
 
 
 def test_the_mean_over_games_is_relative_and_counts_each_game_once() -> None:
