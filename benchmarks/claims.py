@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from everything import PAPERS
 from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
 from findings.claims import Pair
 from findings.matched import WARM_START, aggregate, groups, matched
@@ -67,10 +68,30 @@ def judged(results: Results) -> dict[str, Any]:
     """All that the page shows."""
     return {
         "claims": [examined(claim, results, planned) for claim in CLAIMS],
+        "asked": [asked(name, results[name]) for name in PAPERS if name in results],
         "matched": [row for name, content in results.items() for row in at_equal_cost(name, content)],
         "signs": sign_counts(results),
         "aggregate": {"games": AGGREGATED, "variants": aggregate(results["learning_curves"], AGGREGATED)},
     }
+
+
+def asked(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """In which games and forms a question has runs, and with how many seeds at most."""
+    games: dict[str, dict[str, int]] = {}
+    for task in content["tasks"].values():
+        game = games.setdefault(game_of(task["prepared"]["settings"]), {})
+        for variant in task["variants"].values():
+            form = "PPO" if "gae" in variant["options"].get("advantage", "") else "GRPO"
+            game[form] = max(game.get(form, 0), len(variant["runs"]))
+    return {"question": name, "games": games}
+
+
+def game_of(settings: Mapping[str, Any]) -> str:
+    """The game that a task trains in, under the name that most questions give it."""
+    trained = next(iter(settings["evaluations"].values()))
+    if trained["env_kwargs"].get("is_slippery", True) and "FrozenLake" in settings["env"]:
+        return "frozenlake_slippery"
+    return settings["env"].removeprefix("ragen/").partition("-")[0].lower()
 
 
 def planned(pair: Pair, game: str) -> int:

@@ -14,7 +14,7 @@ Claim = Mapping[str, Any]
 
 
 def verdict_tables(content: Mapping[str, Any]) -> str:
-    """Counts, and a table of verdicts a paper."""
+    """Counts, a table of verdicts a paper, and what is asked where."""
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
@@ -26,6 +26,7 @@ def verdict_tables(content: Mapping[str, Any]) -> str:
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
         lines += ["", f"### {_escaped(paper)}", "", *_verdicts(of_paper)]
+    lines += ["", "### Where each question is asked", "", *_asked(content["asked"])]
     return text([*lines, "", f"Commit {commit(content['commit'])}."])
 
 
@@ -45,6 +46,16 @@ def _verdicts(claims: Sequence[Claim]) -> list[str]:
         cells = (f"{_linked(claim)}: {claim['says']}", claim["source"], claim["refuted"], verdict)
         lines.append(row([*map(_escaped, (*cells, _where(claim["places"])))]))
     return lines
+
+
+def _asked(questions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row a question, a column a game: its forms, each with the most seeds that a variant has."""
+    games = sorted({game for each in questions for game in each["games"]})
+    lines = head(["question", *games])
+    for each in questions:
+        forms = [", ".join(f"{form} {n}" for form, n in sorted(each["games"].get(game, {}).items())) for game in games]
+        lines.append(row([f"[{each['question']}]({each['question']}.md)", *(cell or "–" for cell in forms)]))
+    return [*lines, "", "The form, and the most seeds that a variant has there."]
 
 
 def _linked(claim: Claim) -> str:

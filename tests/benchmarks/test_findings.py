@@ -160,6 +160,7 @@ def claims_page(claim: Claim, results: Any, one: Any = None) -> str:
     content = {
         "commit": "c" * 40,
         "claims": [one or verdicts.examined(claim, results), verdicts.examined(replace(claim, pairs=()), results)],
+        "asked": [{"question": "q", "games": {"sokoban": {"PPO": 5, "GRPO": 3}, "bandit": {}}}],
         "matched": claims.at_equal_cost("q", results["q"]),
         "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
         "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
@@ -252,6 +253,30 @@ def test_the_committed_verdicts_are_those_of_the_committed_results() -> None:
         "{cannot be told} cannot be told, {not run yet} not run yet"
     ).format(len(claims.CLAIMS), **counts)
     assert said in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_question_is_asked_in_the_games_and_forms_that_have_runs() -> None:
+    """A lake is another game where it slips, which it does unless a task says otherwise."""
+
+    def task(env: str, env_kwargs: Any, **seeds: int) -> Any:
+        evaluations = {"held out": {"env": env, "env_kwargs": env_kwargs}}
+        forms = {"ppo": {"advantage": "gae"}, "bi_level": {"advantage": "bi_level_gae"}}
+        variants = {name: {"options": forms.get(name, {}), "runs": [{}] * n} for name, n in seeds.items()}
+        return {"prepared": {"settings": {"env": env, "evaluations": evaluations}}, "variants": variants}
+
+    lake = "ragen/FrozenLake-v0"
+    tasks = {
+        "one": task(lake, {}, starpo=3, gigpo=5, ppo=2),
+        "two": task(lake, {"is_slippery": False}, bi_level=1),
+        "three": task(lake, {"is_slippery": False}, ppo=3),
+    }
+    assert claims.asked("q", {"tasks": tasks}) == {
+        "question": "q",
+        "games": {"frozenlake_slippery": {"GRPO": 5, "PPO": 2}, "frozenlake": {"PPO": 3}},
+    }
+    assert claims.game_of(task("ragen/Sokoban-v0", {}, ppo=1)["prepared"]["settings"]) == "sokoban"
+    lines = claims_page(PLAIN, {"q": question(a=ending(0.7), b=ending(0.4))}).splitlines()
+    assert {"| question | bandit | sokoban |", "| [q](q.md) | – | GRPO 3, PPO 5 |"} <= set(lines)
 
 
 def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
