@@ -54,7 +54,7 @@ QUESTION = Question(
     name="actions_per_turn",
     title="How many actions a turn: with ten actions in all, and with five turns?",
     tasks={
-        **{name: _task(name, "ragen/FrozenLake-v0", LAKE, 24_000) for name in _LIMITS},
+        **{f"frozenlake, {name}": _task(name, "ragen/FrozenLake-v0", LAKE, 24_000) for name in _LIMITS},
         # 35 actions in 5 turns, and 10 turns of one, are longer than the recipe's 700 tokens.
         **{
             f"sokoban, {name}": _task(name, "ragen/Sokoban-v0", ROOM, 12_000, max_completion_length=1400)

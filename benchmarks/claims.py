@@ -6,6 +6,7 @@ Run it: ``python benchmarks/claims.py``, after a question has new results; it ta
 
 import argparse
 import json
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 
 from everything import PAPERS
 from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
-from findings.claims import Pair
+from findings.claims import GAMES, Pair
 from findings.matched import WARM_START, aggregate, groups, matched
-from findings.pictures import draw_comparison, draw_profiles
+from findings.pictures import draw_comparison, draw_gradients, draw_profiles
 from findings.published import COMPARISONS
 from findings.sign_pictures import draw_signs, draw_turns
 from findings.verdicts import Results, examined
 from learning.spec import Question
+from learning.tasks import game_of
 from records.committed import every_log
 from records.results import write_result
 
@@ -27,8 +29,8 @@ HERE = Path(__file__).parent
 CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
 # Questions about the difference between tasks, such as with thoughts and without.
 _ACROSS = {pair.question for claim in CLAIMS for pair in claim.pairs if pair.other_task != "{}"}
-# Games that all algorithms were trained in.
-AGGREGATED = ("bandit", "frozenlake", "sokoban")
+# By the question: the games that all of its variants were trained in.
+AGGREGATED = {"learning_curves": ("bandit", "frozenlake", "sokoban"), "starpo_s": GAMES}
 
 
 def main() -> None:
@@ -71,27 +73,23 @@ def judged(results: Results) -> dict[str, Any]:
         "asked": [asked(name, results[name]) for name in PAPERS if name in results],
         "matched": [row for name, content in results.items() for row in at_equal_cost(name, content)],
         "signs": sign_counts(results),
-        "aggregate": {"games": AGGREGATED, "variants": aggregate(results["learning_curves"], AGGREGATED)},
+        "aggregates": [
+            {"question": name, "games": games, "variants": aggregate(results[name], games)}
+            for name, games in AGGREGATED.items()
+        ],
     }
 
 
 def asked(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """In which games and forms a question has runs, and with how many seeds at most."""
-    games: dict[str, dict[str, int]] = {}
+    """In which games and forms a question has runs, and with how many seeds a variant: the fewest and the most."""
+    games: dict[str, dict[str, tuple[float, int]]] = {}
     for task in content["tasks"].values():
         game = games.setdefault(game_of(task["prepared"]["settings"]), {})
         for variant in task["variants"].values():
             form = "PPO" if "gae" in variant["options"].get("advantage", "") else "GRPO"
-            game[form] = max(game.get(form, 0), len(variant["runs"]))
+            seeds, (fewest, most) = len(variant["runs"]), game.get(form, (math.inf, 0))
+            game[form] = (min(fewest, seeds), max(most, seeds))
     return {"question": name, "games": games}
-
-
-def game_of(settings: Mapping[str, Any]) -> str:
-    """The game that a task trains in, under the name that most questions give it."""
-    trained = next(iter(settings["evaluations"].values()))
-    if trained["env_kwargs"].get("is_slippery", True) and "FrozenLake" in settings["env"]:
-        return "frozenlake_slippery"
-    return settings["env"].removeprefix("ragen/").partition("-")[0].lower()
 
 
 def planned(pair: Pair, game: str) -> int:
@@ -105,7 +103,7 @@ def planned(pair: Pair, game: str) -> int:
 def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what the pages show; returns the files."""
     written = [folder / "claims_profiles.png"]
-    draw_profiles(content["aggregate"]["variants"], written[0])
+    draw_profiles(content["aggregates"], written[0])
     for game in content["signs"]["games"]:
         task = results["collapse"]["tasks"][game]
         variants = {variant["label"]: variant["runs"] for variant in task["variants"].values()}
@@ -114,6 +112,9 @@ def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Pat
     for comparison in COMPARISONS:
         path = folder / comparison.picture
         written += [path] * draw_comparison(comparison, results, path)
+    measured = {game: task["variants"].get("measured") for game, task in results["variance_filter"]["tasks"].items()}
+    written.append(folder / "variance_filter_gradients.png")
+    draw_gradients({game: variant["runs"] for game, variant in measured.items() if variant}, written[-1])
     written.append(folder / "claims_signs_published.png")
     draw_turns(results, written[-1])
     return written
@@ -124,7 +125,8 @@ def sign_counts(results: Results) -> dict[str, Any]:
     rows = signs.judged(signs.every_run(results))
     fallen = [row for row in rows if row["drop"] is not None]
     games = list(results["collapse"]["tasks"])
-    return {"games": games, "runs": len(rows), "counts": signs.counts(rows), "dropped": fallen}
+    by_game = {game: signs.counts(chosen) for game, chosen in signs.by_game(rows).items()}
+    return {"games": games, "runs": len(rows), "counts": signs.counts(rows), "by_game": by_game, "dropped": fallen}
 
 
 def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:

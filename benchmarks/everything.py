@@ -12,6 +12,7 @@ is for all of them together. Left out: comparisons with peers and with recorded 
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -51,17 +52,30 @@ def main(command_line: Sequence[str] | None = None) -> int:
         shutil.rmtree(SHARED, ignore_errors=True)
     budget = options.budget_minutes
     deadline = None if budget is None else time.monotonic() + 60 * budget
+    if options.list and options.papers:
+        print("\n".join(lacking(scripts)))
+        return 0
     failed = []
     for number, path in enumerate(scripts, start=1):
         print(f"[{number}/{len(scripts)}] {path.name}", flush=True)
         left = deadline and max(0.0, (deadline - time.monotonic()) / 60)
-        if options.list and options.papers:
-            succeeds(path, ["--list"])
-        elif not options.list and not succeeds(path, arguments(path, options.smoke, options.jobs, left)):
+        if not options.list and not succeeds(path, arguments(path, options.smoke, options.jobs, left)):
             failed.append(path.name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def lacking(scripts: Sequence[Path]) -> list[str]:
+    """What the questions say is missing, without what is complete, and the sum of it."""
+    said, runs, minutes = [], 0, 0
+    for path in scripts:
+        command = [sys.executable, str(path), "--list"]
+        listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        said += [line for line in listed if not re.search(r": (\d+) of \1 runs, ", line)]
+        if found := re.search(r": (\d+) runs are missing, about (\d+) CPU min", listed[-1]):
+            runs, minutes = runs + int(found[1]), minutes + int(found[2])
+    return [*said, f"of all: {runs} runs are missing, about {minutes} CPU min; runs that questions share count in each"]
 
 
 def papers() -> list[Path]:

@@ -11,11 +11,13 @@ kept, the logs. A name that no run logged is answered with the list of those tha
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from claims import add_logs, is_question
+from findings.looks import MOST
 from findings.measures import Run
 from findings.series_pictures import AXES, draw_measures
 from records.committed import every_log
@@ -74,9 +76,14 @@ def read_families(paths: Sequence[Path], task: str | None, variants: Sequence[st
     """
     found: dict[str, list[Run]] = {}
     for path in paths:
+        if not path.exists():
+            raise NoRunsError(f"{path} does not exist")
+        if inside := [] if (path / "summary.json").exists() else sorted(path.glob("*/summary.json")):
+            there = " ".join(str(each.parent) for each in inside[:MOST])
+            raise NoRunsError(f"{path} is a folder of run folders; name those: {there}")
         if path.is_dir():
             families: dict[str, list[Run]] = {path.name: [{"history": read_run(path).history}]}
-        elif path.suffix == ".json" and path.exists():
+        elif path.suffix == ".json":
             families = of_question(path, task, variants)
         else:
             raise NoRunsError(f"{path} is neither a run folder nor a JSON of results")
@@ -88,7 +95,7 @@ def of_question(path: Path, task: str | None, variants: Sequence[str] | None) ->
     """The runs in a question's JSON, by task and label of the variant."""
     content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if not is_question(content):
-        raise NoRunsError(f"{path} holds no runs by task and variant")
+        raise NoRunsError(f"{path} is not the result of a training question, such as benchmarks/results/collapse.json")
     add_logs(content, every_log(path.parent))
     chosen = {
         f"{name}: {variant['label']}": variant["runs"]
@@ -96,9 +103,11 @@ def of_question(path: Path, task: str | None, variants: Sequence[str] | None) ->
         for key, variant in each["variants"].items()
         if task in (None, name) and (variants is None or key in variants)
     }
-    if not chosen:
+    crowded = max(Counter(label.partition(": ")[0] for label in chosen).values(), default=0) > MOST
+    if not chosen or crowded:
         names = [f"{name} ({', '.join(each['variants'])})" for name, each in content["tasks"].items()]
-        raise NoRunsError(f"{path} has no such task or variant; it has {'; '.join(names)}")
+        what = f"more than {MOST} variants in a task; choose with --variants" if crowded else "no such task or variant"
+        raise NoRunsError(f"{path} has {what}; it has {'; '.join(names)}")
     return chosen
 
 

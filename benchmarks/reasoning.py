@@ -7,6 +7,7 @@ thought is a note of where it stands and where it wants to go, or of the names i
 import sys
 from dataclasses import replace
 
+from findings.claims import GAMES
 from learning.runner import ask
 from learning.scratchpad import LONGEST_REPLY
 from learning.spec import Question, Task
@@ -15,8 +16,8 @@ from learning.tasks import TASKS, VARIANTS
 _FORMS = ("starpo", "starpo_gae")
 
 
-def _without(game: str, variants: tuple[str, ...]) -> Task:
-    return replace(TASKS[game], variants=variants, paper={**TASKS[game].paper, "think": False})
+def _without(game: str) -> Task:
+    return replace(TASKS[game], variants=_FORMS, paper={**TASKS[game].paper, "think": False})
 
 
 def noted(game: str, lesson: str, variants: tuple[str, ...]) -> Task:
@@ -34,15 +35,12 @@ QUESTION = Question(
     name="reasoning",
     title="With and without reasoning: do a few tokens before the answer help?",
     tasks={
-        "without": _without("frozenlake", _FORMS),
-        "with notes": noted("frozenlake", "places", _FORMS),
-        "with notes of three lengths": noted("frozenlake", "free", _FORMS[:1]),
-        "bandit, without": _without("bandit", _FORMS),
-        "bandit, with notes": noted("bandit", "places", _FORMS),
-        "sokoban, without": _without("sokoban", _FORMS),
-        "sokoban, with notes": noted("sokoban", "places", _FORMS),
-        "frozenlake_slippery, without": _without("frozenlake_slippery", _FORMS),
-        "frozenlake_slippery, with notes": noted("frozenlake_slippery", "places", _FORMS),
+        **{
+            f"{game}, {name}": task
+            for game in GAMES
+            for name, task in {"without": _without(game), "with notes": noted(game, "places", _FORMS)}.items()
+        },
+        "frozenlake, with notes of three lengths": noted("frozenlake", "free", _FORMS[:1]),
     },
     variants={name: VARIANTS[name] for name in _FORMS},
 )

@@ -26,8 +26,8 @@ class Pair:
             variant, whose measure is compared with 0.
         games: The tasks of the question that are looked at.
         other_task: The compared variant's task, where the two differ in the task; ``{}`` stands for the game.
-        presumed: A variant that has to show the same before the claim says anything: nothing prevents a collapse, or
-            fails to, where there is none.
+        collapses: A variant that has to collapse before the pair can speak against the claim: nothing prevents a
+            collapse, or fails to, where there is none.
     """
 
     form: str
@@ -36,7 +36,7 @@ class Pair:
     theirs: str = ""
     games: Sequence[str] = GAMES
     other_task: str = "{}"
-    presumed: str = ""
+    collapses: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Claim:
         says: The finding in a sentence, with the paper's numbers.
         pairs: Where it is asked; none if no question asks it yet.
         kind: ``"more"``: the measure of ours is higher; ``"no less"``: it is not lower; ``"alike"``: neither.
-        effect: The smallest difference that counts; of a ratio, a factor above 1.
+        effect: The smallest difference that counts, no larger than what the paper found; of a ratio, a factor above 1.
         measure: What is compared.
         pooled: The verdict is on the mean over games of the relative difference, for each form, not on each game.
         headline: One of those that matter most.

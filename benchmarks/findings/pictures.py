@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from learning import plots
@@ -19,10 +20,12 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from findings.claims import GAMES, Pair
 from findings.intervals import Interval, performance_profile, t_interval
 from findings.looks import MOST, SETTINGS, Look, as_decades, draw_legend, legend_height, looks, parts, write_above
+from findings.measures import Run, logged
 from findings.published import Comparison, Ours
 from findings.verdicts import BASELINES, Results, baseline, difference, runs_of
 
 FORMS = 'In tables the GRPO form is also called "group", and the PPO form "GAE".'
+BARS = "Bars: 95 % t interval over the seeds of one value, not of a difference; an arrow where it goes on."
 _Row = Sequence[Interval | None]
 _Rows = Mapping[str, _Row]
 _ITSELF = "the game itself"
@@ -126,13 +129,13 @@ def _draw_by_game(comparison: Comparison, there: _Rows, ours: _Rows, path: Path)
 
 
 def _note(comparison: Comparison, there: _Rows, ours: _Rows) -> str:
-    """What must be known of the published numbers, and that the halves are of other games where they are."""
+    """What must be known of the published numbers, what bars are, and that the halves are of other games."""
     sides = [list(dict.fromkeys(parts(name)[0] for name in rows)) for rows in (there, ours)]
-    said = f"Published: {comparison.note}." if comparison.note else ""
+    said = f"Published: {comparison.note}. {BARS}" if comparison.note else BARS
     if set(sides[0]) & set(sides[1]) or not set(sides[0]) <= set(GAMES):
         return said
     published, here = map(", ".join, sides)
-    return f"{said} No game is in both halves: {published} there, {here} here.".strip()
+    return f"{said} No game is in both halves: {published} there, {here} here."
 
 
 def _about_forms(names: Iterable[str]) -> str:
@@ -217,25 +220,56 @@ def _logarithmic(axes: Axes, comparison: Comparison, scale: tuple[float, float])
         axes.axhline(1.0, color="#888888", lw=0.8)
 
 
-def draw_profiles(variants: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """The performance profile of each variant: the share of its runs above each normalised success.
+def draw_profiles(questions: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The performance profile of each variant, a panel a question: the share of its runs above each normalised success.
 
     Args:
-        variants: As ``matched.aggregate`` gives them.
+        questions: Each with ``games`` and ``variants``, as ``matched.aggregate`` gives them.
         path: Where to.
     """
-    levels = [place / 200 for place in range(-20, 201)]
-    look = looks([in_forms(each["label"]) for each in variants])
+    look = looks(list(dict.fromkeys(in_forms(each["label"]) for found in questions for each in found["variants"])))
     title = _about_forms(look)
-    with plots.figure(path, (6.4, 4.0 + legend_height(list(look), 6.4, title)), SETTINGS) as figure:
-        axes = figure.subplots()
-        for place, (each, (colour, dashes, marker)) in enumerate(zip(variants, look.values(), strict=True)):
-            shares = performance_profile([score for row in each["scores"] for score in row], levels)
-            marked = {"marker": marker, "ms": 4.5, "markevery": (3 * place, 27)}
-            axes.plot(levels, shares, color=colour, ls=(0, dashes), lw=1.6, **marked)
-        axes.set_xlabel("normalised success at the end: 0 is random play, 1 the oracle")
-        axes.set_ylabel("share of runs above")
+    with plots.figure(path, (9.0, 4.0 + legend_height(list(look), 9.0, title)), SETTINGS) as figure:
+        for axes, found in zip(figure.subplots(1, len(questions), squeeze=False)[0], questions, strict=True):
+            every = [score for each in found["variants"] for row in each["scores"] for score in row]
+            first = math.floor(20 * min(0.0, *every)) * 10
+            levels = [place / 200 for place in range(first, 201)]
+            for place, each in enumerate(found["variants"]):
+                colour, dashes, marker = look[in_forms(each["label"])]
+                shares = performance_profile([score for row in each["scores"] for score in row], levels)
+                marked = {"marker": marker, "ms": 4.5, "markevery": (3 * place, 27)}
+                axes.plot(levels, shares, color=colour, ls=(0, dashes), lw=1.6, **marked)
+            axes.set_title(textwrap.fill(", ".join(found["games"]), 48), loc="left", fontsize=9.5)
+            axes.set_xlabel("normalised success at the end:\n0 is random play, 1 the oracle")
+            axes.set_ylabel("share of runs above")
         draw_legend(figure, look, title)
+
+
+def draw_gradients(tasks: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """RAGEN-2's bound: gradients by the spread of a group's returns, each as a multiple of that with the least spread.
+
+    Args:
+        tasks: By the name of the game, runs that logged ``signal/task_1`` to ``_4`` and so on; one line each.
+        path: Where to.
+    """
+    series = {"task": "gradient of the task", "std": "std of the returns", "entropy": "gradient of the entropy"}
+    look = looks(list(series.values()))
+    with plots.figure(path, (2.9 * len(tasks) + 0.4, 3.2 + legend_height(list(look), 9.0)), SETTINGS) as figure:
+        panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+        for axes, (game, runs) in zip(panels, tasks.items(), strict=True):
+            for (name, said), run in product(series.items(), runs):
+                means = [fmean(value for _, value in logged(run)[f"signal/{name}_{place}"]) for place in range(1, 5)]
+                marked = {"marker": look[said].marker, "ms": 4.5, "ls": (0, look[said].dashes), "lw": 1.3}
+                axes.plot(range(1, 5), [mean / means[0] for mean in means], color=look[said].colour, **marked)
+            axes.set_xticks(range(1, 5), ["least", "2", "3", "most"])
+            axes.set_xlabel("quarter of the groups, by spread")
+            axes.set_title(game, loc="left", fontsize=9.5, fontweight="bold")
+        as_decades(panels[0])
+        low, high = panels[0].get_ylim()
+        panels[0].set_yticks([tick for tick in _TICKS if low <= tick <= high])
+        panels[0].set_ylabel("times that of the first quarter")
+        write_above(figure, "Means over a run; a line a seed. The advantages are not divided by the std.")
+        draw_legend(figure, look)
 
 
 def in_forms(label: str) -> str:

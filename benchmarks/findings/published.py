@@ -90,15 +90,18 @@ def _lengths(task: str, variant: str) -> tuple[Ours, ...]:
     return Ours(task, "warm_start", LENGTH), Ours(task, variant, LENGTH)
 
 
-def _turns(total: str, game: str = "", variant: str = "starpo_s") -> tuple[Ours, ...]:
+def _turns(total: str, variant: str) -> tuple[Ours, ...]:
     """One to seven actions a turn. Two a turn are ten in five turns: that task is in both."""
     totals = [_FIXED if each == 2 else total for each in _ACTIONS]
-    return tuple(Ours(f"{game}{named}, {each} a turn", variant) for each, named in zip(_ACTIONS, totals, strict=True))
+    return tuple(Ours(f"{{}}, {named}, {each} a turn", variant) for each, named in zip(_ACTIONS, totals, strict=True))
 
 
+_CHANGED = ("ppo_four", "ppo_four_no_kl", "ppo_four_clip_higher")
 _SHARES, _SIZES, _ACTIONS, _ONLINE = (25, 50, 75, 100), (32, 16, 8, 4, 2, 1), range(1, 8), (1, 2, 5, 10)
 _ELSEWHERE = {"other symbols": (0.075, 0.266), "SokobanLarge": (0.004, 0.027), "FrozenLake": (0.027, 0.195)}
 _FREE, _FIXED = "5 turns", "10 in all"
+_FORMS = (("PPO", "_gae"), ("GRPO", ""))
+_FREE_NOTES = "frozenlake, with notes of three lengths"
 _NOTES = [
     (notes, task, form, variant)
     for notes, task in (("notes", "with notes"), ("no notes", "without"))
@@ -154,6 +157,7 @@ COMPARISONS = (
         {"frozenlake_slippery (PPO)": (0.23, 0.24, 0.07, 0.0), "sokoban (PPO)": (0.21, 0.16, 0.19, 0.0)},
         {
             "{} (PPO)": _each([f"gae_{share}" for share in _SHARES]),
+            "{} (PPO, 200 rollouts)": _each([f"gae_{share}" for share in _SHARES], task="{}_200"),
             "{} (GRPO)": _each([f"group_{share}" for share in _SHARES]),
         },
         ordered=True,
@@ -165,6 +169,8 @@ COMPARISONS = (
         ("base", "no KL", "clip-higher"),
         {"sokoban (PPO), best": (None, 0.109, 0.117), "sokoban (PPO), end": (0.0, 0.0, 0.0)},
         {
+            "{} (PPO, 200 rollouts), best": _each(_CHANGED, "{}_200", BEST),
+            "{} (PPO, 200 rollouts), end": _each(_CHANGED, "{}_200"),
             "{} (PPO), best": _each(["gae_base", "gae_no_kl", "gae_clip_higher"], measure=BEST),
             "{} (PPO), end": _each(["gae_base", "gae_no_kl", "gae_clip_higher"]),
             "{} (GRPO), end": _each(["base", "no_kl", "clip_higher"]),
@@ -180,7 +186,10 @@ COMPARISONS = (
             "sokoban, other symbols (PPO)": (0.2022, 0.2148, 0.1953, 0.2539, 0.2500, 0.2227),
             "frozenlake_slippery (PPO)": (0.1797, 0.1953, 0.1719, 0.2148, 0.1250, 0.1250),
         },
-        {"{} (PPO)": _each([f"gae_{size}" for size in _SIZES])},
+        {
+            "{} (PPO)": _each([f"gae_{size}" for size in _SIZES]),
+            "{} (GRPO)": _each([f"group_{size}" for size in _SIZES]),
+        },
         ordered=True,
     ),
     Comparison(
@@ -195,12 +204,11 @@ COMPARISONS = (
             "frozenlake_slippery": (0.1172, 0.1836, 0.2088, 0.2070, 0.2109, 0.1836, 0.1953),
         },
         {
-            "frozenlake, 5 turns": _turns(_FREE),
-            "frozenlake, 10 in all": _turns(_FIXED),
-            "{}, 5 turns": _turns(_FREE, "{}, "),
-            "{}, 10 in all": _turns(_FIXED, "{}, "),
+            f"{{}}, {total} ({form})": _turns(total, f"starpo_s{suffix}")
+            for total in (_FREE, _FIXED)
+            for form, suffix in _FORMS
         },
-        games=("sokoban", "frozenlake_slippery"),
+        games=("frozenlake", "sokoban", "frozenlake_slippery"),
         ordered=True,
         note="five turns, so that more actions a turn are more in all",
     ),
@@ -211,6 +219,9 @@ COMPARISONS = (
         [str(updates) for updates in _ONLINE],
         {"sokoban, end": (0.19, 0.165, 0.165, 0.165), "frozenlake_slippery, best": (0.21, 0.14, 0.14, 0.14)},
         {
+            "frozenlake_slippery (PPO), best": _each(
+                [f"gae_online_{updates}" for updates in _ONLINE], "frozenlake_slippery", BEST
+            ),
             "{} (PPO), end": _each([f"gae_online_{updates}" for updates in _ONLINE]),
             "{} (GRPO), end": _each([f"online_{updates}" for updates in _ONLINE]),
         },
@@ -231,11 +242,13 @@ COMPARISONS = (
             "sokoban, on FrozenLake": (0.1953, 0.1992),
         },
         {
-            "frozenlake, notes": (Ours("without", "starpo"), Ours("with notes", "starpo")),
-            "{}, notes": (Ours("{}, without", "starpo"), Ours("{}, with notes", "starpo")),
-            "frozenlake, free notes": (Ours("without", "starpo"), Ours("with notes of three lengths", "starpo")),
+            **{
+                f"{{}} ({form})": tuple(Ours(f"{{}}, {kind}", f"starpo{suffix}") for kind in ("without", "with notes"))
+                for form, suffix in _FORMS
+            },
+            "frozenlake, free notes (GRPO)": (Ours("frozenlake, without", "starpo"), Ours(_FREE_NOTES, "starpo")),
         },
-        note="all columns but the bandit's are of a model trained in Sokoban",
+        note="all columns but the bandit's are of a model trained in Sokoban. Here: plain StarPO",
     ),
     Comparison(
         "reasoning",
@@ -251,8 +264,7 @@ COMPARISONS = (
         },
         {
             **{f"{{}} ({notes}{form})": _lengths(f"{{}}, {task}", variant) for notes, task, form, variant in _NOTES},
-            **{f"frozenlake ({notes}{form})": _lengths(task, variant) for notes, task, form, variant in _NOTES},
-            "frozenlake (free notes, GRPO)": _lengths("with notes of three lengths", "starpo"),
+            "frozenlake (free notes, GRPO)": _lengths(_FREE_NOTES, "starpo"),
         },
         quantity="tokens",
         note="of a thought on the bandit, of a trajectory in Sokoban. Here: of a reply, its note and its answer",
@@ -265,8 +277,11 @@ COMPARISONS = (
         ("before", "after"),
         _ELSEWHERE,
         {
-            name: tuple(Ours("sokoban", variant, elsewhere(name)) for variant in ("warm_start", "starpo_s"))
+            f"{name} ({form})": tuple(
+                Ours("sokoban", variant, elsewhere(name)) for variant in ("warm_start", f"starpo_s{suffix}")
+            )
             for name in _ELSEWHERE
+            for form, suffix in _FORMS
         },
     ),
     Comparison(

@@ -134,8 +134,8 @@ def _check(measures: Sequence[str], tasks: Mapping[str, Families], against: Axis
     crowded = [f"{task or 'one panel'} has {len(its)}" for task, its in tasks.items() if len(its) > MOST]
     if crowded:
         raise CrowdedPanelError(
-            f"more than {MOST} families in a panel cannot be told apart: {', '.join(crowded)}; name fewer of them "
-            "(of a question: with --variants, and a name that it does not have is answered with those that it has)"
+            f"more than {MOST} lines in a panel cannot be told apart: {', '.join(crowded)}; name fewer runs, or choose "
+            "of a question's with --variants"
         )
     for name, runs in (family for its in tasks.values() for family in its.items()):
         if against != "step" and not all(against in row for run in runs for row in run.get("curve") or [{}]):

@@ -87,6 +87,9 @@ def _leave_room(panels: Sequence[Axes], share: float, decades: bool) -> None:
     else:
         span = (high - low) or 0.1
         panels[0].set_ylim(low - 0.05 * span, high + span * (0.05 + share / (1 - share)))
+    bottom, top = panels[0].get_ylim()
+    band = top - share * (top - bottom) if panels[0].get_yscale() == "linear" else top * (bottom / top) ** share
+    panels[0].set_yticks([tick for tick in panels[0].get_yticks() if bottom <= tick <= band])
     for panel in panels:
         panel.add_patch(Rectangle((0, 1 - share), 1, share, transform=panel.transAxes, color="#f3f3f3", lw=0, zorder=0))
 

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from learning.summary import seed_of
+from learning.tasks import game_of
 
 from findings.measures import Measure, Run, Series, logged, one_evaluation
 from ragen_envs import wilson_score
@@ -91,7 +92,7 @@ def dropped(run: Run) -> int | None:
 def drops_at_once(run: Run) -> bool:
     """Whether success drops before a sign can turn, at the second evaluation after the start or before."""
     drop = dropped(run)
-    return drop is not None and drop <= run["curve"][2]["step"]
+    return drop is not None and drop <= [row["step"] for row in run["curve"]][:3][-1]
 
 
 def lead(sign: Sign) -> Measure:
@@ -115,11 +116,12 @@ def every_run(results: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[s
     seen: set[str] = set()
     for question, content in results.items():
         for task, found in content["tasks"].items():
+            game = game_of(found["prepared"]["settings"])
             for variant in found["variants"].values():
                 for run in variant["runs"]:
                     if len(run["curve"]) >= FEWEST_EVALUATIONS and run["digest"] not in seen:
                         seen.add(run["digest"])
-                        yield {"question": question, "task": task, "variant": variant["label"]}, run
+                        yield {"question": question, "task": task, "game": game, "variant": variant["label"]}, run
 
 
 def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]]:
@@ -142,7 +144,7 @@ def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each sign: before how many drops it turned, and in how many runs without one, with Wilson intervals.
 
-    Drops at once are left out.
+    Drops at once are left out. Leads are in updates.
     """
     found = []
     for sign, place in product(SIGNS, range(len(SHARES))):
@@ -164,6 +166,16 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def by_game(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows by their game, of the games in which a run dropped: those with the most drops first."""
+    games: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        games.setdefault(row["game"], []).append(row)
+    drops = {game: sum(row["drop"] is not None for row in chosen) for game, chosen in games.items()}
+    return {game: games[game] for game in sorted(games, key=lambda game: (-drops[game], game)) if drops[game]}
+
+
 def _rate(count: int, of: int) -> dict[str, Any]:
+    """A share with its 95 % Wilson interval: ``count``, ``of``, ``low``, ``high``; of nothing, 0 to 1."""
     low, high = wilson_score(count / of, of) if of else (0.0, 1.0)
     return {"count": count, "of": of, "low": low, "high": high}

@@ -7,7 +7,9 @@ For a claim that something is *more*, by at least the smallest effect that count
 * cannot be told: it contains both 0 and the effect.
 
 Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle than
-the effect is large, or where neither side has moved away from its warm start.
+the effect is large, where both sides are that close to 0, where neither has moved away from its warm start, or where a
+collapse is to be prevented that is not there. And where two tasks with a warm start each are compared, ours has to end
+above its own, or the difference may have been there before training.
 """
 
 import math
@@ -29,16 +31,20 @@ from findings.intervals import (
     start_state_arm,
     t_interval,
 )
-from findings.measures import BEST, SUCCESS, Measure, Run, final_success, lasting_best
+from findings.measures import BEST, FALL, SUCCESS, Measure, Run, final_success, lasting_best
 
 AGREES, DISAGREES, UNTOLD, NOT_RUN = "agrees", "disagrees", "cannot be told", "not run yet"
 IN_PART, AGAINST_IN_PART = "agrees in part", "disagrees in part"
 VERDICTS = (AGREES, IN_PART, AGAINST_IN_PART, DISAGREES, UNTOLD, NOT_RUN)
 BASELINES = ("warm_start", "random")
+COLLAPSE = 0.25
+"""The share of its best success that a run has to lose, to count as collapsed."""
 Results = Mapping[str, Mapping[str, Any]]
 """By the name of the question: the content of its JSON."""
 Planned = Callable[[Pair, str], int]
 """How many seeds two variants of a game are to have; 0: not known."""
+# By the kind of a claim: the verdicts that mean nothing where the effect could not have shown.
+_VAIN = {"more": {DISAGREES}, "no less": {AGREES}, "alike": {AGREES}}
 
 
 def judge(claim: Claim, found: Interval | None) -> str:
@@ -211,6 +217,13 @@ def _pooled(
     if missing:
         why.append(f"not run yet: {', '.join(missing)}")
     counted = {game: games[game] for game in ends if game not in of_nothing}
+    hidden = [game for pair in pairs for game in pair.games if game in counted and _hides(claim, pair, game, results)]
+    if hidden:
+        rest = [replace(pair, games=[game for game in pair.games if game not in hidden]) for pair in pairs]
+        shown, _ = relative_difference(rest, results)
+        figures = "" if shown is None else f"; without them {shown.mean:+.3f} [{shown.low:.3f}, {shown.high:.3f}]"
+        why.append(f"it could not have shown in {', '.join(hidden)}{figures}")
+        verdict = verdict if judge(claim, shown) == verdict else UNTOLD
     wanted = {game: planned(pair, game) for pair in pairs for game in pair.games}
     place = _place(form, ", ".join(counted) or "all games", found, verdict, "; ".join(why), [*counted.values()])
     lacks = any(len(rows) < wanted[game] for game, rows in games.items())
@@ -223,18 +236,32 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
     verdict, why = judge(claim, found), ""
     every = shared_runs(pair, game, results)
     rows = [row for row in every if _comparable(row, pair)]
+    # Where a collapse is to be there and is not, a fall of something else means nothing either.
+    vain = verdict in _VAIN[claim.kind] or (found is not None and claim.measure is FALL)
     if found is None and len(every) > 1:
         verdict, why = UNTOLD, _missing(claim.measure, rows)
-    elif found is not None and pair.presumed:
-        alone = replace(pair, ours=pair.presumed)
-        if judge(claim, difference(alone, game, claim.measure, results)) != AGREES:
-            label = results[pair.question]["tasks"][game]["variants"].get(pair.presumed, {}).get("label", pair.presumed)
-            verdict, why = UNTOLD, f"it is not shown of {label} either"
-    elif found is not None and (blind := _blind(claim, pair, game, rows, results)):
-        verdict, why = (UNTOLD, blind) if verdict == (DISAGREES if claim.kind == "more" else AGREES) else (verdict, "")
+    elif vain and (blind := _blind(claim, pair, game, rows, results)):
+        verdict, why = UNTOLD, blind
+    elif verdict == AGREES and (early := _was_there_before(claim, pair, rows)):
+        verdict, why = UNTOLD, early
     wanted = planned(pair, game)
     place = _place(pair.form, game, found, verdict, why, [rows])
     return {**place, "planned": wanted, "lacks": verdict != NOT_RUN and len(every) < wanted}
+
+
+def _hides(claim: Claim, pair: Pair, game: str, results: Results) -> bool:
+    """Whether a mean over games has a game in which its effect, a share of theirs, could not have shown."""
+    rows = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
+    absolute = claim.effect * fmean(final_success(theirs) for _, theirs in rows)
+    return bool(_blind(replace(claim, effect=absolute), pair, game, rows, results))
+
+
+def _was_there_before(claim: Claim, pair: Pair, rows: Sequence[Sequence[Run]]) -> str:
+    """Why more success need not come of training, where both sides have a warm start of their own."""
+    if claim.kind != "more" or claim.measure is not SUCCESS or pair.other_task == "{}":
+        return ""
+    gained = fmean(final_success(ours) - float(ours["curve"][0]["success"]) for ours, _ in rows)
+    return "" if gained > 0 else f"it ends {-gained:.2f} below its own warm start"
 
 
 def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
@@ -247,6 +274,8 @@ def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
 
 def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results) -> str:
     """Why the effect could not have shown in a place; empty where it could, or where that is not known."""
+    if pair.collapses and (stands := _stands(pair, game, results)):
+        return stands
     if not claim.measure.level:
         return ""
     measure, tasks = claim.measure, results[pair.question]["tasks"]
@@ -258,6 +287,9 @@ def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], r
             return f"no room: they have {reached:.2f}"
     if pair.theirs in ("", *BASELINES):
         return ""
+    sides = [_mean(measure, [row[side] for row in rows]) for side in (0, 1)]
+    if claim.kind == "more" and all(side is not None and side < claim.effect for side in sides):
+        return f"both are at the floor: they have {max(side or 0.0 for side in sides):.2f}"
     # The best of many evaluations is above the warm start's by chance.
     lasting = replace(measure, of=lasting_best) if measure is BEST else measure
     moved = []
@@ -269,6 +301,17 @@ def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], r
             return ""
         moved.append(abs(ends[0] - ends[1]))
     return "neither moved from its warm start" if max(moved) < claim.effect else ""
+
+
+def _stands(pair: Pair, game: str, results: Results) -> str:
+    """Why there is nothing to prevent: that a variant which should collapse does not, or that it cannot be told."""
+    found = difference(replace(pair, ours=pair.collapses, theirs=""), game, FALL, results)
+    label = results[pair.question]["tasks"][game]["variants"].get(pair.collapses, {}).get("label", pair.collapses)
+    if found is None:
+        return f"{label} is not run yet"
+    if found.high < COLLAPSE:
+        return f"{label} does not collapse"
+    return "" if found.low > 0 else f"whether {label} collapses cannot be told"
 
 
 def _mean(measure: Measure, runs: Sequence[Run]) -> float | None:

@@ -77,8 +77,9 @@ def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[P
     for task_name, task in tasks.items():
         if content["question"]["curves"]:
             written.append(folder / f"{name}_{task_name}.png")
-            labelled = {variant["label"]: variant["runs"] for variant in task["variants"].values()}
-            draw_curves(_title(task), labelled, _baselines(task), written[-1])
+            variants = [(variant["label"], variant["runs"]) for variant in task["variants"].values()]
+            labelled = {f"{label} ({len(runs)} seed{'s' * (len(runs) > 1)})": runs for label, runs in variants}
+            draw_curves(_title(task_name, task), labelled, _baselines(task), written[-1])
     return written
 
 
@@ -124,14 +125,14 @@ def _baselines(task: Mapping[str, Any]) -> dict[str, float]:
     return {name: first[name]["success"] for name in ("random", "oracle")}
 
 
-def _title(task: Mapping[str, Any]) -> str:
+def _title(name: str, task: Mapping[str, Any]) -> str:
     """What is seen, in a line."""
     settings = task["prepared"]["settings"]
     evaluation = next(iter(settings["evaluations"]))
-    seeds = sorted({run["seed"] for variant in task["variants"].values() for run in variant["runs"]})
     return (
-        f"{settings['env']}, {evaluation}: n = {settings['episodes']} at temperature {settings.get('temperature', 1)}; "
-        f"mean and range of seeds {', '.join(map(str, seeds))}; other variants in grey"
+        f"{name} ({settings['env']}), {evaluation}: n = {settings['episodes']} at temperature "
+        f"{settings.get('temperature', 1)}; "
+        "mean and range over seeds; other variants in grey"
     )
 
 

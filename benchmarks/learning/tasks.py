@@ -189,6 +189,18 @@ def in_four_updates(label: str, **options: Any) -> Variant:
 PPO_IN_FOUR = in_four_updates("vanilla, PPO form, 4 updates", **GAE, **SYMMETRIC)
 
 
+def game_of(settings: Mapping[str, Any]) -> str:
+    """The game that a task trains in, under the name that most questions give it.
+
+    Args:
+        settings: Of the task, as results have them: ``env`` and ``evaluations``, of which the first is of that game.
+    """
+    trained = next(iter(settings["evaluations"].values()))
+    if "FrozenLake" in settings["env"] and trained["env_kwargs"].get("is_slippery", True):
+        return "frozenlake_slippery"
+    return str(settings["env"]).removeprefix("ragen/").partition("-")[0].lower()
+
+
 def to_the_end(
     name: str, variants: Sequence[str], changes: Mapping[str, Mapping[str, Any]], group_size: int = 4
 ) -> Task:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from findings.matched import AXES
-from findings.verdicts import IN_PART, NOT_RUN, VERDICTS
+from findings.verdicts import AGAINST_IN_PART, AGREES, DISAGREES, IN_PART, NOT_RUN, VERDICTS
 
 from pages.markdown import commit, head, row, text
 
@@ -18,7 +18,7 @@ def verdict_tables(content: Mapping[str, Any]) -> str:
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
-    early = sum(_is_early(claim) for claim in claims)
+    early = sum(is_early(claim) for claim in claims)
     verdicts = "1 verdict is" if early == 1 else f"{early} verdicts are"
     so_far = f" {verdicts} *so far*: places or seeds that may change them are not run yet." * bool(early)
     lines = [f"{len(claims)} claims: {', '.join(said)}.{so_far}"]
@@ -35,27 +35,54 @@ def figure_tables(content: Mapping[str, Any]) -> str:
     lines = ["## Every place", "", *_figures(content["claims"])]
     lines += ["", "## Signs before a drop", "", *_signs(content["signs"])]
     lines += ["", "## At equal cost", "", *_rankings(content["matched"])]
-    lines += ["", "## All games together", "", *_aggregate(content["aggregate"])]
+    lines += ["", "## All games together", "", *_aggregates(content["aggregates"])]
     return text([*lines, "", f"Commit {commit(content['commit'])}."])
 
 
 def _verdicts(claims: Sequence[Claim]) -> list[str]:
-    lines = head(["finding", "published in", "refuted if", "verdict", "where"])
+    lines = head(["finding", "published in", "refuted if", "verdict", "differences", "where"])
     for claim in claims:
-        verdict = f"**{claim['verdict']}**" + ", so far" * _is_early(claim)
-        cells = (f"{_linked(claim)}: {claim['says']}", claim["source"], claim["refuted"], verdict)
+        verdict = f"**{claim['verdict']}**{_share(claim)}" + ", so far" * is_early(claim)
+        cells = (f"{_linked(claim)}: {claim['says']}", claim["source"], claim["refuted"], verdict, _range(claim))
         lines.append(row([*map(_escaped, (*cells, _where(claim["places"])))]))
     return lines
 
 
+def _share(claim: Claim) -> str:
+    """Of a verdict in part: in how many of the places that were run, and in how many it is the other way."""
+    counts = Counter(place["verdict"] for place in claim["places"] if place["verdict"] != NOT_RUN)
+    if claim["verdict"] not in (IN_PART, AGAINST_IN_PART):
+        return ""
+    own = counts[AGREES if claim["verdict"] == IN_PART else DISAGREES]
+    against = f", {counts[DISAGREES]} disagree" if claim["verdict"] == IN_PART and counts[DISAGREES] else ""
+    return f" ({own} of {counts.total()}{against})"
+
+
+def _range(claim: Claim) -> str:
+    """The smallest and the largest mean difference of all places, ``-0.17 to +0.05``; of ratios, ``× 0.80 to 2.7``."""
+    means = sorted(place["difference"]["mean"] for place in claim["places"] if place["difference"])
+    if not means:
+        return "–"
+    ends = list(dict.fromkeys((means[0], means[-1])))
+    if claim["ratio"]:
+        return f"× {' to '.join(f'{math.exp(end):.2g}' for end in ends)}"
+    return " to ".join(dict.fromkeys(f"{round(end, 2) + 0.0:+.2f}" for end in ends))
+
+
 def _asked(questions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row a question, a column a game: its forms, each with the most seeds that a variant has."""
+    """A row a question, a column a game: its forms, each with the fewest and the most seeds of a variant."""
     games = sorted({game for each in questions for game in each["games"]})
     lines = head(["question", *games])
     for each in questions:
-        forms = [", ".join(f"{form} {n}" for form, n in sorted(each["games"].get(game, {}).items())) for game in games]
+        forms = [", ".join(map(_form, sorted(each["games"].get(game, {}).items()))) for game in games]
         lines.append(row([f"[{each['question']}]({each['question']}.md)", *(cell or "–" for cell in forms)]))
-    return [*lines, "", "The form, and the most seeds that a variant has there."]
+    return [*lines, "", "The form, and how many seeds its variants have there."]
+
+
+def _form(found: tuple[str, Sequence[int]]) -> str:
+    """``PPO 5``, or ``GRPO 3 to 5``."""
+    name, seeds = found
+    return f"{name} {' to '.join(map(str, dict.fromkeys(seeds)))}"
 
 
 def _linked(claim: Claim) -> str:
@@ -64,7 +91,7 @@ def _linked(claim: Claim) -> str:
     return f"[{name}]({claim['questions'][0]}.md)" if claim["questions"] else name
 
 
-def _is_early(claim: Claim) -> bool:
+def is_early(claim: Claim) -> bool:
     """Whether there is a verdict, and places or seeds that may change it."""
     if claim["verdict"] == NOT_RUN:
         return False
@@ -116,11 +143,16 @@ def _interval(claim: Claim, found: Mapping[str, float]) -> str:
 
 
 def _signs(found: Mapping[str, Any]) -> list[str]:
-    """Counts over all runs, the step of every turn in those that dropped, and a picture a game."""
-    lines = head(["sign", "turns at", "turned before the drop [95 %]", "steps before", "turned without a drop [95 %]"])
+    """Counts over all runs and by game, the step of every turn in those that dropped, and a picture a game."""
+    columns = ["turned before the drop [95 %]", "updates before", "turned without a drop [95 %]"]
+    lines = head(["sign", "turns at", *columns])
     for count in found["counts"]:
         leads = ", ".join(map(str, count["leads"])) or "–"
         lines.append(row([count["sign"], count["share"], _rate(count["before"]), leads, _rate(count["false"])]))
+    lines += ["", "The same at 0.85, by game:", "", *head(["game", "sign", columns[0], columns[2]])]
+    for game, counts in found["by_game"].items():
+        first = [count for count in counts if count["share"] == found["counts"][0]["share"]]
+        lines += [row([game, count["sign"], _rate(count["before"]), _rate(count["false"])]) for count in first]
     names = list(dict.fromkeys(count["sign"] for count in found["counts"]))
     fallen, at_once = len(found["dropped"]), sum(each["at_once"] for each in found["dropped"])
     said = (
@@ -173,12 +205,15 @@ def _seeds(found: Mapping[str, Any]) -> str:
     return f" (seeds {', '.join(map(str, found['seeds']))}; {said})"
 
 
-def _aggregate(found: Mapping[str, Any]) -> list[str]:
-    lines = head(["variant", "interquartile mean [95 %]", "runs"])
-    for each in found["variants"]:
-        figures = f"{each['iqm']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
-        lines.append(row([_escaped(each["label"]), figures, sum(map(len, each["scores"]))]))
-    said = f"Success at the end in {', '.join(found['games'])}; 0 is random play, 1 the oracle."
+def _aggregates(questions: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = head(["question", "variant", "interquartile mean [95 %]", "runs"])
+    for found in questions:
+        for each in found["variants"]:
+            figures = f"{each['iqm']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+            cells = (f"`{found['question']}`", _escaped(each["label"]), figures, sum(map(len, each["scores"])))
+            lines.append(row(cells))
+    games = "; ".join(f"`{found['question']}`: {', '.join(found['games'])}" for found in questions)
+    said = f"Success at the end, 0 is random play, 1 the oracle. {games}."
     return [*lines, "", said, "", "![Performance profiles](../benchmarks/results/claims_profiles.png)"]
 
 

@@ -14,7 +14,8 @@ import pytest
 from findings import intervals, matched, measures, pictures, published, series_pictures, sign_pictures, signs, verdicts
 from findings.claims import GAMES, Claim, Pair
 from findings.intervals import Interval
-from pages.claims import figure_tables, verdict_tables
+from learning.tasks import game_of
+from pages.claims import figure_tables, is_early, verdict_tables
 
 from tests.support.finished_runs import ending, falling, finals, question, run
 from tests.support.project import ROOT
@@ -160,10 +161,10 @@ def claims_page(claim: Claim, results: Any, one: Any = None) -> str:
     content = {
         "commit": "c" * 40,
         "claims": [one or verdicts.examined(claim, results), verdicts.examined(replace(claim, pairs=()), results)],
-        "asked": [{"question": "q", "games": {"sokoban": {"PPO": 5, "GRPO": 3}, "bandit": {}}}],
+        "asked": [{"question": "q", "games": {"sokoban": {"PPO": (5, 5), "GRPO": (3, 5)}, "bandit": {}}}],
         "matched": claims.at_equal_cost("q", results["q"]),
-        "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
-        "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
+        "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "by_game": {}, "dropped": []},
+        "aggregates": [{"question": "q", "games": ["game"], "variants": matched.aggregate(results["q"], ["game"])}],
     }
     return verdict_tables(content) + figure_tables(content)
 
@@ -252,7 +253,9 @@ def test_the_committed_verdicts_are_those_of_the_committed_results() -> None:
         "Of {} claims {agrees} agree, {agrees in part} in part, {disagrees} disagree, {disagrees in part} in part, "
         "{cannot be told} cannot be told, {not run yet} not run yet"
     ).format(len(claims.CLAIMS), **counts)
-    assert said in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    early = f"{sum(map(is_early, fresh['claims']))} of the verdicts wait for more places or seeds"
+    said += f", and {early}" * any(map(is_early, fresh["claims"]))
+    assert f"{said} |" in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_question_is_asked_in_the_games_and_forms_that_have_runs() -> None:
@@ -272,11 +275,11 @@ def test_a_question_is_asked_in_the_games_and_forms_that_have_runs() -> None:
     }
     assert claims.asked("q", {"tasks": tasks}) == {
         "question": "q",
-        "games": {"frozenlake_slippery": {"GRPO": 5, "PPO": 2}, "frozenlake": {"PPO": 3}},
+        "games": {"frozenlake_slippery": {"GRPO": (3, 5), "PPO": (2, 2)}, "frozenlake": {"PPO": (1, 3)}},
     }
-    assert claims.game_of(task("ragen/Sokoban-v0", {}, ppo=1)["prepared"]["settings"]) == "sokoban"
+    assert game_of(task("ragen/Sokoban-v0", {}, ppo=1)["prepared"]["settings"]) == "sokoban"
     lines = claims_page(PLAIN, {"q": question(a=ending(0.7), b=ending(0.4))}).splitlines()
-    assert {"| question | bandit | sokoban |", "| [q](q.md) | – | GRPO 3, PPO 5 |"} <= set(lines)
+    assert {"| question | bandit | sokoban |", "| [q](q.md) | – | GRPO 3 to 5, PPO 5 |"} <= set(lines)
 
 
 def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
@@ -284,10 +287,10 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     page = claims_page(PLAIN, results)
     counts = "1 agree, 0 agree in part, 0 disagree in part, 0 disagree, 0 cannot be told, 1 not run yet"
     assert page.startswith(f"2 claims: {counts}.\n")
-    assert "| **agrees** | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
+    assert "| **agrees** | +0.30 | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
     assert "| `it` | game | GRPO | 1 of 100 | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
     assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page
-    (row,) = (line for line in page.splitlines() if line.startswith("| A | 0.625 ["))
+    (row,) = (line for line in page.splitlines() if line.startswith("| `q` | A | 0.625 ["))
     low, high = map(float, re.findall(r"\d\.\d+", row)[1:])
     assert 0.03 < high - low < 0.12 and row.endswith("] | 3 |")  # the evaluations' error; the runs are equal
     later = [{**each, "commit": "later"} for each in ending(0.7, 0.7, 0.7)]
@@ -302,14 +305,17 @@ def test_a_verdict_is_so_far_where_a_place_is_not_run_yet() -> None:
     (pair,) = PLAIN.pairs
     wider = replace(PLAIN, pairs=(replace(pair, games=("game", "another")),))
     page = claims_page(wider, {"q": question(a=ending(0.7, 0.7, 0.7), b=ending(0.4, 0.4, 0.4))})
-    assert "| **agrees**, so far | agrees: game (GRPO); not run yet in 1 |" in page
+    assert "| **agrees**, so far | +0.30 | agrees: game (GRPO); not run yet in 1 |" in page
     assert "1 verdict is *so far*" in page
     more = {"q": question(a=ending(0.7, 0.7, 0.7), b=ending(0.4, 0.4, 0.4))}
     found = verdicts.examined(PLAIN, more, planned=lambda pair, game: 5)
     page = claims_page(PLAIN, more, found)
     assert "| **agrees**, so far |" in page and "| 0.05 | 3 of 5 | agrees |" in page
     in_part = {**found, "verdict": "agrees in part"}  # seeds may change that, too
-    assert "| **agrees in part**, so far |" in claims_page(PLAIN, more, in_part)
+    assert "| **agrees in part** (1 of 1), so far |" in claims_page(PLAIN, more, in_part)
+    places = [{**found["places"][0], "verdict": each} for each in ("agrees", "disagrees", "disagrees", "not run yet")]
+    mixed = claims_page(PLAIN, more, {**in_part, "places": places})
+    assert "| **agrees in part** (1 of 3, 2 disagree), so far | +0.30 |" in mixed
 
 
 def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> None:
@@ -353,8 +359,23 @@ def test_pictures_have_the_values_here_and_are_drawn(tmp_path: Path) -> None:
     assert pictures.draw_comparison(filtering, RESULTS, tmp_path / "a.png")
     assert not pictures.draw_comparison(filtering, {}, tmp_path / "none.png")
     sign_pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
-    pictures.draw_profiles([{"label": "A", "scores": [[0.1, 0.5]]}], tmp_path / "c.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
+    profiled = {"games": ["game"], "variants": [{"label": "A", "scores": [[-1.1, 0.5]]}]}
+    pictures.draw_profiles([profiled, profiled], tmp_path / "c.png")
+    quarters = {f"signal/{name}_{place}": [0.5 * place] for name in ("task", "std", "entropy") for place in range(1, 5)}
+    pictures.draw_gradients({"game": [{"series": [{"steps": [1], "values": quarters}]}]}, tmp_path / "d.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
+
+
+def test_a_published_game_that_a_question_is_asked_in_has_values_here_beside_it() -> None:
+    """Regression: Sokoban over 200 rollouts could not appear in the figure of the filter."""
+    for comparison in published.COMPARISONS:
+        named = {name.partition(" (")[0].partition(",")[0] for name in comparison.published} & set(GAMES)
+        tasks = importlib.import_module(comparison.question).QUESTION.tasks
+        asked = {game for game in named if any(task.partition(", ")[0] in (game, f"{game}_200") for task in tasks)}
+        series = {name.format(game) for name in comparison.here for game in comparison.games}
+        assert all(any(each.startswith(game) for each in series) for game in asked), comparison.picture
+        used = {ours.task.format(game) for row in comparison.here.values() for ours in row for game in GAMES}
+        assert all(used & {game, f"{game}_200"} or any(f"{game}, " in each for each in used) for game in asked)
 
 
 def test_series_of_one_game_share_a_colour_and_differ_in_line_and_marker() -> None:
@@ -393,3 +414,12 @@ def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_lis
     assert "no run logged 'entopy'; they logged entropy, held_out, in_group_std, kl" in capsys.readouterr().err
     assert drawn("--measure", "entropy", "--task", "gone") == 1
     assert "has no such task or variant; it has game (a)" in capsys.readouterr().err
+    content["tasks"]["game"]["variants"] |= {f"v{n}": {"label": f"V{n}", "runs": []} for n in range(8)}
+    (tmp_path / "q.json").write_text(json.dumps(content))
+    assert drawn("--measure", "entropy") == 1
+    assert "q.json has more than 8 variants in a task; choose with --variants; it has game (a, v0, " in (
+        capsys.readouterr().err
+    )
+    for name, said in (("b", "is a folder of run folders; name those: "), ("c", "does not exist")):
+        with pytest.raises(plot.NoRunsError, match=said):
+            plot.read_families([tmp_path / name], None, None)

@@ -133,9 +133,8 @@ def test_at_the_papers_scale_games_are_the_papers_and_rates_are_no_tiny_models()
     assert set(generalised["other symbols"].env_kwargs) == {"symbols"}
     assert generalised["FrozenLake"].env_kwargs == {}  # RAGEN's Table 4 is about the lake that slips
     thought = list(QUESTIONS["reasoning"].at_paper_scale("a/model").tasks)
-    games = ("bandit", "sokoban")  # at that scale there is one lake
-    kinds = ("without", "with notes")
-    assert thought == [*kinds, *(f"{game}, {kind}" for game in games for kind in kinds)]
+    games = ("bandit", "frozenlake", "sokoban")  # at that scale there is one lake
+    assert thought == [f"{game}, {kind}" for game in games for kind in ("without", "with notes")]
 
 
 def test_variants_of_a_task_differ_in_their_algorithm_alone() -> None:
@@ -207,8 +206,8 @@ def test_the_expected_minutes_are_within_a_factor_of_two_of_what_committed_runs_
             assert 0.5 < expected / (found["summary"]["cpu_seconds"]["mean"] / 60 + 0.4) < 2, (name, variant)
 
 
-def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() -> None:
-    """Of these minutes 484 were missing when the plan was made; warm starts come to them."""
+def test_the_papers_questions_take_about_eight_cpu_hours_more_and_fill_every_game() -> None:
+    """Of these minutes 500 were missing when the plan was made; warm starts come to them."""
     total, seen = 0.0, set()
     for name in everything.PAPERS:
         question = QUESTIONS[name]
@@ -225,13 +224,13 @@ def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() 
             continue
         assert set(slips) == {True, False} and "ragen/Sokoban-v0" in played, name
         assert ("ragen/Bandit-v0" in played) != (name == "actions_per_turn")  # it has one action
-    assert total < 655
+    assert total < 672
 
 
 def test_the_headline_claims_have_five_seeds() -> None:
     collapse, stable = QUESTIONS["collapse"].tasks, QUESTIONS["starpo_s"].tasks
     for game in ("bandit", "frozenlake", "frozenlake_slippery", "sokoban"):
-        for form in ("ppo_four", "starpo_s_gae"):
+        for form in ("grpo_four", "ppo_four", "starpo_s", "starpo_s_gae"):
             assert collapse[f"{game}_200"].seeds_of(form) == (11, 12, 13, 14, 15)
         assert all(stable[game].seeds_of(name) == (0, 1, 2, 3, 4) for name in ("starpo", "starpo_s", "starpo_s_gae"))
 
@@ -258,3 +257,15 @@ def test_the_papers_questions_share_a_budget_and_come_in_order_of_worth(monkeypa
     assert [name for name, _ in called] == list(everything.PAPERS)
     assert called[0] == ("collapse", ["--jobs", "1", "--budget-minutes", "2.0"])
     assert called[3][1][-1] == called[-1][1][-1] == "0.0"
+
+
+def test_the_list_of_the_papers_questions_has_what_is_missing_and_the_sum(tmp_path: Path) -> None:
+    lists = {
+        "one": ("one: game, a: 3 of 3 runs, 1.0 CPU min each", "one: 0 runs are missing, about 0 CPU min in all"),
+        "two": ("two: game, a: 13 of 3 runs, 1.0 CPU min each", "two: 2 runs are missing, about 7 CPU min in all"),
+    }
+    for name, lines in lists.items():
+        (tmp_path / f"{name}.py").write_text("\n".join(f"print({line!r})" for line in lines))
+    said = everything.lacking([tmp_path / "one.py", tmp_path / "two.py"])
+    assert said[:-1] == [lists["one"][1], *lists["two"]]
+    assert said[-1] == "of all: 2 runs are missing, about 7 CPU min; runs that questions share count in each"
