@@ -2,7 +2,7 @@
 
     python benchmarks/everything.py --smoke        # seconds to a minute each, written to runs/ only (make bench-smoke)
     python benchmarks/everything.py --questions    # the training questions, at most three hours on two cores
-    python benchmarks/everything.py --papers       # those about RAGEN's findings, in order of worth, eight CPU hours
+    python benchmarks/everything.py --papers       # those about RAGEN's findings, in order of worth, eleven CPU hours
     python benchmarks/everything.py --papers --list
 
 A script that goes on where it stopped does not repeat what is finished, so that the same command can be stopped and
