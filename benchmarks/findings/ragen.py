@@ -230,8 +230,8 @@ FILTER = (
         "filter_saves_time",
         _PAPER,
         "Figure 7",
-        "A step with 25 % of the groups takes a third of the time: 24 s against 68 s (Sokoban, PPO form). (StarPO takes "
-        "longer than StarPO-S for its KL term, too.)",
+        "A step with 25 % of the groups takes a third of the time: 24 s against 68 s (Sokoban, PPO form). (StarPO "
+        "takes longer than StarPO-S for its KL term, too.)",
         (
             Pair("PPO", "filtering", "gae_100", "gae_25", _FILTERED),
             Pair("GRPO", "filtering", "group_100", "group_25", ("frozenlake", "bandit")),

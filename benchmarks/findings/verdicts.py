@@ -6,10 +6,10 @@ For a claim that something is *more*, by at least the smallest effect that count
 * agrees: it does not, and it lies above 0.
 * cannot be told: it contains both 0 and the effect.
 
-Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle than
-the effect is large, where both sides are that close to 0, where neither has moved away from its warm start, or where a
-collapse is to be prevented that is not there. And where two tasks with a warm start each are compared, ours has to end
-above its own, or the difference may have been there before training.
+Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle
+than the effect is large, where both sides are that close to 0, where neither has moved away from its warm start, or
+where the collapse that should be prevented is not there. And where two tasks with a warm start each are compared,
+ours has to end above its own, or the difference may have been there before training.
 """
 
 import math
@@ -236,7 +236,7 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
     verdict, why = judge(claim, found), ""
     every = shared_runs(pair, game, results)
     rows = [row for row in every if _comparable(row, pair)]
-    # Where a collapse is to be there and is not, a fall of something else means nothing either.
+    # Without the collapse that should be there, a fall of something else means nothing either.
     vain = verdict in _VAIN[claim.kind] or (found is not None and claim.measure is FALL)
     if found is None and len(every) > 1:
         verdict, why = UNTOLD, _missing(claim.measure, rows)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import claims
-import plot
 import pytest
 from findings import intervals, matched, measures, pictures, published, series_pictures, sign_pictures, signs, verdicts
 from findings.claims import GAMES, Claim, Pair
@@ -19,7 +18,6 @@ from pages.claims import figure_tables, is_early, verdict_tables
 
 from tests.support.finished_runs import ending, falling, finals, question, run
 from tests.support.project import ROOT
-from tests.support.ragen_trl.reports import write_run
 
 RESULTS = claims.read_results(ROOT / "benchmarks" / "results")
 PLAIN = Claim("it", "Paper", "Figure 1", "It is more.", (Pair("GRPO", "q", "a", "b", ("game",)),))
@@ -382,44 +380,3 @@ def test_series_of_one_game_share_a_colour_and_differ_in_line_and_marker() -> No
     first, second, third = pictures.looks(["bandit (PPO)", "bandit (GRPO)", "sokoban"], by_game=True).values()
     assert first.colour == second.colour != third.colour
     assert len({each.dashes for each in (first, second, third)} | {each.marker for each in (first, second)}) == 5
-
-
-def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = question(a=[falling([0.5, 0.5], [2.0, 1.0])])
-    content["tasks"]["game"]["variants"]["a"]["runs"][0]["digest"] = "d"
-    (tmp_path / "q.json").write_text(json.dumps(content))
-    (tmp_path / "logged").mkdir()
-    logs = {"d": {"series": [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]}}
-    (tmp_path / "logged" / "q.json").write_text(json.dumps(logs))
-    assert measures.logged(plot.of_question(tmp_path / "q.json", None, None)["game: A"][0])["entropy"][1] == (2.0, 0.25)
-
-    def drawn(*options: str) -> int:
-        monkeypatch.setattr("sys.argv", ["plot.py", str(tmp_path / "q.json"), *options])
-        return plot.main()
-
-    target = tmp_path / "x.png"
-    assert drawn("--measure", "entropy", "in_group_std", "--output", str(target)) == 0 and target.exists()
-    families = plot.read_families([write_run(tmp_path / "lake-seed0")], None, None)
-    assert list(families) == ["lake-seed0"]
-    # Regression: of two folders or questions with equal names the first was lost.
-    again = [tmp_path / "lake-seed0", write_run(tmp_path / "b" / "lake-seed0"), *[tmp_path / "q.json"] * 2]
-    assert list(plot.read_families(again, None, None)) == [
-        *("lake-seed0", f"lake-seed0 ({tmp_path / 'b' / 'lake-seed0'})", "game: A", f"game: A ({tmp_path / 'q.json'})")
-    ]
-    assert measures.logged(families["lake-seed0"][0])["entropy"]
-    target.unlink()
-    assert drawn("--measure", "entopy", "--output", str(target)) == 1 and not target.exists()
-    assert "no run logged 'entopy'; they logged entropy, held_out, in_group_std, kl" in capsys.readouterr().err
-    assert drawn("--measure", "entropy", "--task", "gone") == 1
-    assert "has no such task or variant; it has game (a)" in capsys.readouterr().err
-    content["tasks"]["game"]["variants"] |= {f"v{n}": {"label": f"V{n}", "runs": []} for n in range(8)}
-    (tmp_path / "q.json").write_text(json.dumps(content))
-    assert drawn("--measure", "entropy") == 1
-    assert "q.json has more than 8 variants in a task; choose with --variants; it has game (a, v0, " in (
-        capsys.readouterr().err
-    )
-    for name, said in (("b", "is a folder of run folders; name those: "), ("c", "does not exist")):
-        with pytest.raises(plot.NoRunsError, match=said):
-            plot.read_families([tmp_path / name], None, None)

@@ -1,5 +1,6 @@
 """Pictures of claims and of logged series: what is drawn where, and that series can be told apart."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -7,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import claims
+import plot
 import pytest
-from findings import looks, pictures, published, series_pictures, sign_pictures, signs
+from findings import looks, measures, pictures, published, series_pictures, sign_pictures, signs
 from findings.intervals import Interval
 from findings.published import COMPARISONS, Comparison, Ours
 from learning import plots
@@ -17,6 +19,7 @@ from matplotlib.figure import Figure
 from ragen_trl.monitoring.alerts import drop_step
 from tests.support.finished_runs import ending, falling, finals, question
 from tests.support.project import ROOT
+from tests.support.ragen_trl.reports import write_run
 
 RESULTS = claims.read_results(ROOT / "benchmarks" / "results")
 LONG = "a name of a series that says all that there is to say of it, and goes on until nobody listens any more"
@@ -247,3 +250,44 @@ def test_panels_share_a_scale_unless_it_makes_one_flat(drawn: list[Figure], tmp_
         series_pictures.draw_measures(["in_group_std"], families, tmp_path / "a.png")
     assert [[panel.get_ylim()[1] > 5 for panel in figure.axes] for figure in drawn] == [[True, False], [True, True]]
     assert drawn[1].axes[0].get_ylim() == drawn[1].axes[1].get_ylim()
+
+
+def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = question(a=[falling([0.5, 0.5], [2.0, 1.0])])
+    content["tasks"]["game"]["variants"]["a"]["runs"][0]["digest"] = "d"
+    (tmp_path / "q.json").write_text(json.dumps(content))
+    (tmp_path / "logged").mkdir()
+    logs = {"d": {"series": [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]}}
+    (tmp_path / "logged" / "q.json").write_text(json.dumps(logs))
+    assert measures.logged(plot.of_question(tmp_path / "q.json", None, None)["game: A"][0])["entropy"][1] == (2.0, 0.25)
+
+    def drawn(*options: str) -> int:
+        monkeypatch.setattr("sys.argv", ["plot.py", str(tmp_path / "q.json"), *options])
+        return plot.main()
+
+    target = tmp_path / "x.png"
+    assert drawn("--measure", "entropy", "in_group_std", "--output", str(target)) == 0 and target.exists()
+    families = plot.read_families([write_run(tmp_path / "lake-seed0")], None, None)
+    assert list(families) == ["lake-seed0"]
+    # Regression: of two folders or questions with equal names the first was lost.
+    again = [tmp_path / "lake-seed0", write_run(tmp_path / "b" / "lake-seed0"), *[tmp_path / "q.json"] * 2]
+    assert list(plot.read_families(again, None, None)) == [
+        *("lake-seed0", f"lake-seed0 ({tmp_path / 'b' / 'lake-seed0'})", "game: A", f"game: A ({tmp_path / 'q.json'})")
+    ]
+    assert measures.logged(families["lake-seed0"][0])["entropy"]
+    target.unlink()
+    assert drawn("--measure", "entopy", "--output", str(target)) == 1 and not target.exists()
+    assert "no run logged 'entopy'; they logged entropy, held_out, in_group_std, kl" in capsys.readouterr().err
+    assert drawn("--measure", "entropy", "--task", "gone") == 1
+    assert "has no such task or variant; it has game (a)" in capsys.readouterr().err
+    content["tasks"]["game"]["variants"] |= {f"v{n}": {"label": f"V{n}", "runs": []} for n in range(8)}
+    (tmp_path / "q.json").write_text(json.dumps(content))
+    assert drawn("--measure", "entropy") == 1
+    assert "q.json has more than 8 variants in a task; choose with --variants; it has game (a, v0, " in (
+        capsys.readouterr().err
+    )
+    for name, said in (("b", "is a folder of run folders; name those: "), ("c", "does not exist")):
+        with pytest.raises(plot.NoRunsError, match=said):
+            plot.read_families([tmp_path / name], None, None)
