@@ -54,8 +54,9 @@ def _share(claim: Claim) -> str:
     if claim["verdict"] not in (IN_PART, AGAINST_IN_PART):
         return ""
     own = counts[AGREES if claim["verdict"] == IN_PART else DISAGREES]
-    against = f", {counts[DISAGREES]} disagree" if claim["verdict"] == IN_PART and counts[DISAGREES] else ""
-    return f" ({own} of {counts.total()}{against})"
+    against = counts[DISAGREES] if claim["verdict"] == IN_PART else 0
+    other_way = f", {against} disagree{'s' * (against == 1)}" if against else ""
+    return f" ({own} of {counts.total()}{other_way})"
 
 
 def _range(claim: Claim) -> str:

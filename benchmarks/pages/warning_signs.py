@@ -28,12 +28,15 @@ def signs_table(content: Mapping[str, Any]) -> str:
         ["runs", "dropped", "warned ≥ 10 steps before", "warned later", "not warned", "healthy", "false alarms"]
     )
     main_job = [found for found in rows if found["question"] == "train"]
+    slippery = [found for found in rows if "slippery" in found["task"]]
     groups = {
         "`collapse` and the main job, seeds that no threshold was chosen on": fresh,
-        "of those, StarPO-S": [found for found in fresh if found["variant"].startswith("starpo_s")],
+        "of those, with RAGEN's schedule (`…_200`)": [found for found in fresh if found["task"].endswith("_200")],
+        "of the first, StarPO-S": [found for found in fresh if found["variant"].startswith("starpo_s")],
         "seeds of the same that a threshold was chosen or checked on": known,
         **({f"other questions: {games}": others} if others else {}),
         **({"of all, the main job (`make train`)": main_job} if main_job else {}),
+        **({"of all, the lake that slips": slippery} if slippery else {}),
     }
     lines += [row([f"{name} ({len(group)})", *_counts(group)]) for name, group in groups.items()]
     lines += ["", *head(_HEAD), *[_row(found) for found in rows if _is_shown(found)]]
