@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
 # Questions about the difference between tasks, such as with thoughts and without.
 _ACROSS = {pair.question for claim in CLAIMS for pair in claim.pairs if pair.other_task != "{}"}
-# By the question: the games that all of its variants were trained in.
+# By the question: games; of its variants, those that were trained in all of them are aggregated.
 AGGREGATED = {"learning_curves": ("bandit", "frozenlake", "sokoban"), "starpo_s": GAMES}
 
 
@@ -125,7 +125,7 @@ def sign_counts(results: Results) -> dict[str, Any]:
     rows = signs.judged(signs.every_run(results))
     fallen = [row for row in rows if row["drop"] is not None]
     games = list(results["collapse"]["tasks"])
-    by_game = {game: signs.counts(chosen) for game, chosen in signs.by_game(rows).items()}
+    by_game = {game: signs.counts(chosen, signs.SHARES[:1]) for game, chosen in signs.by_game(rows).items()}
     return {"games": games, "runs": len(rows), "counts": signs.counts(rows), "by_game": by_game, "dropped": fallen}
 
 

@@ -70,11 +70,12 @@ def lacking(scripts: Sequence[Path]) -> list[str]:
     """What the questions say is missing, without what is complete, and the sum of it."""
     said, runs, minutes = [], 0, 0
     for path in scripts:
-        command = [sys.executable, str(path), "--list"]
-        listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        said += [line for line in listed if not re.search(r": (\d+) of \1 runs, ", line)]
-        if found := re.search(r": (\d+) runs are missing, about (\d+) CPU min", listed[-1]):
+        done = subprocess.run([sys.executable, str(path), "--list"], stdout=subprocess.PIPE, text=True)
+        said += [line for line in done.stdout.splitlines() if not re.search(r": (\d+) of \1 runs, ", line)]
+        if found := re.search(r": (\d+) runs are missing, about (\d+) CPU min", done.stdout):
             runs, minutes = runs + int(found[1]), minutes + int(found[2])
+        else:
+            said.append(f"failed: {path.name}")
     return [*said, f"of all: {runs} runs are missing, about {minutes} CPU min; runs that questions share count in each"]
 
 

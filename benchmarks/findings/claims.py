@@ -10,6 +10,10 @@ from typing import Literal
 
 from findings.measures import SUCCESS, Measure
 
+COUNTS = 0.05
+"""The smallest difference of success that counts where a claim says nothing else."""
+COLLAPSED = 0.25
+"""The share of its best success that a run has to lose, to count as collapsed."""
 GAMES = ("bandit", "frozenlake", "frozenlake_slippery", "sokoban")
 Kind = Literal["more", "no less", "alike"]
 
@@ -26,8 +30,8 @@ class Pair:
             variant, whose measure is compared with 0.
         games: The tasks of the question that are looked at.
         other_task: The compared variant's task, where the two differ in the task; ``{}`` stands for the game.
-        collapses: A variant that has to collapse before the pair can speak against the claim: nothing prevents a
-            collapse, or fails to, where there is none.
+        collapses: A variant that has to collapse before the pair says anything: nothing prevents a collapse, delays it
+            or fails to, where there is none. Of a claim that nothing is lost, before it can agree.
     """
 
     form: str
@@ -50,7 +54,8 @@ class Claim:
         says: The finding in a sentence, with the paper's numbers.
         pairs: Where it is asked; none if no question asks it yet.
         kind: ``"more"``: the measure of ours is higher; ``"no less"``: it is not lower; ``"alike"``: neither.
-        effect: The smallest difference that counts, no larger than what the paper found; of a ratio, a factor above 1.
+        effect: The smallest difference that counts, no larger than the paper's where it gives one; of a ratio, a factor
+            above 1.
         measure: What is compared.
         pooled: The verdict is on the mean over games of the relative difference, for each form, not on each game.
         headline: One of those that matter most.
@@ -62,7 +67,7 @@ class Claim:
     says: str
     pairs: Sequence[Pair]
     kind: Kind = "more"
-    effect: float = 0.05
+    effect: float = COUNTS
     measure: Measure = field(default=SUCCESS)
     pooled: bool = False
     headline: bool = False

@@ -249,16 +249,20 @@ def draw_gradients(tasks: Mapping[str, Sequence[Run]], path: Path) -> None:
     """RAGEN-2's bound: gradients by the spread of a group's returns, each as a multiple of that with the least spread.
 
     Args:
-        tasks: By the name of the game, runs that logged ``signal/task_1`` to ``_4`` and so on; one line each.
+        tasks: By the name of the game, runs; of those that logged ``signal/task_1`` to ``_4`` and so on, a line each.
         path: Where to.
     """
     series = {"task": "gradient of the task", "std": "std of the returns", "entropy": "gradient of the entropy"}
     look = looks(list(series.values()))
-    with plots.figure(path, (2.9 * len(tasks) + 0.4, 3.2 + legend_height(list(look), 9.0)), SETTINGS) as figure:
+    width = 2.9 * len(tasks) + 0.4
+    with plots.figure(path, (width, 3.2 + legend_height(list(look), width)), SETTINGS) as figure:
         panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
         for axes, (game, runs) in zip(panels, tasks.items(), strict=True):
             for (name, said), run in product(series.items(), runs):
-                means = [fmean(value for _, value in logged(run)[f"signal/{name}_{place}"]) for place in range(1, 5)]
+                quarters = [logged(run).get(f"signal/{name}_{place}", []) for place in range(1, 5)]
+                means = [fmean(value for _, value in points) if points else 0.0 for points in quarters]
+                if not means[0]:
+                    continue
                 marked = {"marker": look[said].marker, "ms": 4.5, "ls": (0, look[said].dashes), "lw": 1.3}
                 axes.plot(range(1, 5), [mean / means[0] for mean in means], color=look[said].colour, **marked)
             axes.set_xticks(range(1, 5), ["least", "2", "3", "most"])

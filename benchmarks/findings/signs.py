@@ -141,13 +141,13 @@ def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]
     ]
 
 
-def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def counts(rows: Sequence[Mapping[str, Any]], shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:
     """For each sign: before how many drops it turned, and in how many runs without one, with Wilson intervals.
 
     Drops at once are left out. Leads are in updates.
     """
     found = []
-    for sign, place in product(SIGNS, range(len(SHARES))):
+    for sign, place in product(SIGNS, map(SHARES.index, shares)):
         known = [row for row in rows if sign.says in row["turns"] and not row["at_once"]]
         turns = [(row["turns"][sign.says][place], row["drop"]) for row in known]
         drops = [(step, drop) for step, drop in turns if drop is not None]
@@ -167,11 +167,13 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def by_game(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows by their game, of the games in which a run dropped: those with the most drops first."""
+    """The rows by their game, of the games in which a run dropped late enough: those with the most drops first."""
     games: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         games.setdefault(row["game"], []).append(row)
-    drops = {game: sum(row["drop"] is not None for row in chosen) for game, chosen in games.items()}
+    drops = {
+        game: sum(row["drop"] is not None and not row["at_once"] for row in chosen) for game, chosen in games.items()
+    }
     return {game: games[game] for game in sorted(games, key=lambda game: (-drops[game], game)) if drops[game]}
 
 

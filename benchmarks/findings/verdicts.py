@@ -7,9 +7,9 @@ For a claim that something is *more*, by at least the smallest effect that count
 * cannot be told: it contains both 0 and the effect.
 
 Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle
-than the effect is large, where both sides are that close to 0, where neither has moved away from its warm start, or
-where the collapse that should be prevented is not there. And where two tasks with a warm start each are compared,
-ours has to end above its own, or the difference may have been there before training.
+than the effect is large, where neither has moved away from its warm start, or where the collapse that should be
+prevented is not there. And where two tasks with a warm start each are compared, training has to add to the
+difference, or it was there before.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Any
 from learning.summary import seed_of, starts
 from records.committed import origin
 
-from findings.claims import Claim, Pair
+from findings.claims import COLLAPSED, COUNTS, Claim, Pair
 from findings.intervals import (
     Interval,
     above_one,
@@ -37,8 +37,6 @@ AGREES, DISAGREES, UNTOLD, NOT_RUN = "agrees", "disagrees", "cannot be told", "n
 IN_PART, AGAINST_IN_PART = "agrees in part", "disagrees in part"
 VERDICTS = (AGREES, IN_PART, AGAINST_IN_PART, DISAGREES, UNTOLD, NOT_RUN)
 BASELINES = ("warm_start", "random")
-COLLAPSE = 0.25
-"""The share of its best success that a run has to lose, to count as collapsed."""
 Results = Mapping[str, Mapping[str, Any]]
 """By the name of the question: the content of its JSON."""
 Planned = Callable[[Pair, str], int]
@@ -218,14 +216,15 @@ def _pooled(
         why.append(f"not run yet: {', '.join(missing)}")
     counted = {game: games[game] for game in ends if game not in of_nothing}
     hidden = [game for pair in pairs for game in pair.games if game in counted and _hides(claim, pair, game, results)]
+    telling = [game for game in counted if game not in hidden]
     if hidden:
-        rest = [replace(pair, games=[game for game in pair.games if game not in hidden]) for pair in pairs]
-        shown, _ = relative_difference(rest, results)
+        shown, _ = relative_difference([replace(pair, games=telling) for pair in pairs], results)
         figures = "" if shown is None else f"; without them {shown.mean:+.3f} [{shown.low:.3f}, {shown.high:.3f}]"
-        why.append(f"it could not have shown in {', '.join(hidden)}{figures}")
+        why.append(f"nothing could have shown in {', '.join(hidden)}{figures}")
         verdict = verdict if judge(claim, shown) == verdict else UNTOLD
     wanted = {game: planned(pair, game) for pair in pairs for game in pair.games}
-    place = _place(form, ", ".join(counted) or "all games", found, verdict, "; ".join(why), [*counted.values()])
+    named = ", ".join(telling) + f" (and {', '.join(hidden)})" * bool(hidden) if counted else "all games"
+    place = _place(form, named, found, verdict, "; ".join(why), [*counted.values()])
     lacks = any(len(rows) < wanted[game] for game, rows in games.items())
     return {**place, "planned": max((wanted[game] for game in counted), default=0), "lacks": lacks}
 
@@ -236,32 +235,41 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
     verdict, why = judge(claim, found), ""
     every = shared_runs(pair, game, results)
     rows = [row for row in every if _comparable(row, pair)]
-    # Without the collapse that should be there, a fall of something else means nothing either.
-    vain = verdict in _VAIN[claim.kind] or (found is not None and claim.measure is FALL)
-    if found is None and len(every) > 1:
-        verdict, why = UNTOLD, _missing(claim.measure, rows)
+    vain = verdict in _VAIN[claim.kind]
+    if found is None:
+        verdict, why = (UNTOLD, _missing(claim.measure, rows)) if len(every) > 1 else (verdict, "")
+    elif pair.collapses and (vain or claim.kind == "more") and (stands := _stands(pair, game, results)):
+        verdict, why = UNTOLD, stands
     elif vain and (blind := _blind(claim, pair, game, rows, results)):
         verdict, why = UNTOLD, blind
-    elif verdict == AGREES and (early := _was_there_before(claim, pair, rows)):
-        verdict, why = UNTOLD, early
+    elif apart := _starts_apart(claim, pair, game, rows, results, found, verdict):
+        verdict, why = UNTOLD, apart
     wanted = planned(pair, game)
     place = _place(pair.form, game, found, verdict, why, [rows])
     return {**place, "planned": wanted, "lacks": verdict != NOT_RUN and len(every) < wanted}
 
 
 def _hides(claim: Claim, pair: Pair, game: str, results: Results) -> bool:
-    """Whether a mean over games has a game in which its effect, a share of theirs, could not have shown."""
+    """Whether a game of a mean over games could have shown no difference that counts."""
     rows = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
-    absolute = claim.effect * fmean(final_success(theirs) for _, theirs in rows)
-    return bool(_blind(replace(claim, effect=absolute), pair, game, rows, results))
+    return bool(_blind(replace(claim, effect=COUNTS), pair, game, rows, results))
 
 
-def _was_there_before(claim: Claim, pair: Pair, rows: Sequence[Sequence[Run]]) -> str:
-    """Why more success need not come of training, where both sides have a warm start of their own."""
-    if claim.kind != "more" or claim.measure is not SUCCESS or pair.other_task == "{}":
+def _starts_apart(
+    claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results, found: Interval, verdict: str
+) -> str:
+    """Why a difference need not come of training, where both sides have a warm start of their own."""
+    if pair.other_task == "{}" or not claim.measure.level or verdict == UNTOLD:
         return ""
-    gained = fmean(final_success(ours) - float(ours["curve"][0]["success"]) for ours, _ in rows)
-    return "" if gained > 0 else f"it ends {-gained:.2f} below its own warm start"
+    gains = _gains(claim.measure, pair, game, rows, results)
+    if gains is None:
+        return ""
+    added = gains[0] - gains[1]
+    if claim.kind == "more":
+        told = added > 0 if verdict == AGREES else added < claim.effect
+    else:
+        told = verdict == AGREES or added * found.mean > 0
+    return "" if told else f"the warm starts differ by {found.mean - added:+.2f}, and training adds {added:+.2f}"
 
 
 def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
@@ -274,8 +282,6 @@ def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
 
 def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results) -> str:
     """Why the effect could not have shown in a place; empty where it could, or where that is not known."""
-    if pair.collapses and (stands := _stands(pair, game, results)):
-        return stands
     if not claim.measure.level:
         return ""
     measure, tasks = claim.measure, results[pair.question]["tasks"]
@@ -287,20 +293,27 @@ def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], r
             return f"no room: they have {reached:.2f}"
     if pair.theirs in ("", *BASELINES):
         return ""
-    sides = [_mean(measure, [row[side] for row in rows]) for side in (0, 1)]
-    if claim.kind == "more" and all(side is not None and side < claim.effect for side in sides):
-        return f"both are at the floor: they have {max(side or 0.0 for side in sides):.2f}"
+    gains = _gains(measure, pair, game, rows, results)
+    still = gains is not None and max(map(abs, gains)) < claim.effect
+    return "neither moved from its warm start" if still else ""
+
+
+def _gains(
+    measure: Measure, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results
+) -> list[float] | None:
+    """How far both sides end from their warm start, in the mean of their runs; ``None`` if one is not known."""
     # The best of many evaluations is above the warm start's by chance.
     lasting = replace(measure, of=lasting_best) if measure is BEST else measure
-    moved = []
+    gains = []
     for side, task in enumerate((game, pair.other_task.format(game))):
         at_first = [{**row[side], "curve": row[side]["curve"][:1]} for row in rows]
-        begun = at_first if measure in (SUCCESS, BEST) else [baseline(tasks[task], "warm_start")]
-        ends = _mean(lasting, [row[side] for row in rows]), _mean(measure, begun)
-        if ends[0] is None or ends[1] is None:
-            return ""
-        moved.append(abs(ends[0] - ends[1]))
-    return "neither moved from its warm start" if max(moved) < claim.effect else ""
+        start = [baseline(results[pair.question]["tasks"][task], "warm_start")]
+        ended = _mean(lasting, [row[side] for row in rows])
+        began = _mean(measure, at_first if measure in (SUCCESS, BEST) else start)
+        if ended is None or began is None:
+            return None
+        gains.append(ended - began)
+    return gains
 
 
 def _stands(pair: Pair, game: str, results: Results) -> str:
@@ -309,7 +322,7 @@ def _stands(pair: Pair, game: str, results: Results) -> str:
     label = results[pair.question]["tasks"][game]["variants"].get(pair.collapses, {}).get("label", pair.collapses)
     if found is None:
         return f"{label} is not run yet"
-    if found.high < COLLAPSE:
+    if found.high < COLLAPSED:
         return f"{label} does not collapse"
     return "" if found.low > 0 else f"whether {label} collapses cannot be told"
 

@@ -78,7 +78,8 @@ def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[P
         if content["question"]["curves"]:
             written.append(folder / f"{name}_{task_name}.png")
             variants = [(variant["label"], variant["runs"]) for variant in task["variants"].values()]
-            labelled = {f"{label} ({len(runs)} seed{'s' * (len(runs) > 1)})": runs for label, runs in variants}
+            # The space does not break.
+            labelled = {f"{label} ({len(runs)}\u00a0seed{'s' * (len(runs) > 1)})": runs for label, runs in variants}
             draw_curves(_title(task_name, task), labelled, _baselines(task), written[-1])
     return written
 

@@ -77,7 +77,8 @@ def _asked(questions: Sequence[Mapping[str, Any]]) -> list[str]:
     for each in questions:
         forms = [", ".join(map(_form, sorted(each["games"].get(game, {}).items()))) for game in games]
         lines.append(row([f"[{each['question']}]({each['question']}.md)", *(cell or "–" for cell in forms)]))
-    return [*lines, "", "The form, and how many seeds its variants have there."]
+    said = "The form, and how many seeds its variants have there. GRPO: all without a critic, such as GiGPO."
+    return [*lines, "", said]
 
 
 def _form(found: tuple[str, Sequence[int]]) -> str:
@@ -96,8 +97,7 @@ def is_early(claim: Claim) -> bool:
     """Whether there is a verdict, and places or seeds that may change it."""
     if claim["verdict"] == NOT_RUN:
         return False
-    missing = claim["verdict"] != IN_PART and any(place["verdict"] == NOT_RUN for place in claim["places"])
-    return missing or any(place["lacks"] for place in claim["places"])
+    return any(place["verdict"] == NOT_RUN or place["lacks"] for place in claim["places"])
 
 
 def _where(places: Sequence[Mapping[str, Any]]) -> str:
@@ -150,10 +150,10 @@ def _signs(found: Mapping[str, Any]) -> list[str]:
     for count in found["counts"]:
         leads = ", ".join(map(str, count["leads"])) or "–"
         lines.append(row([count["sign"], count["share"], _rate(count["before"]), leads, _rate(count["false"])]))
-    lines += ["", "The same at 0.85, by game:", "", *head(["game", "sign", columns[0], columns[2]])]
+    first = found["counts"][0]["share"]
+    lines += ["", f"The same at {first:g}, by game:", "", *head(["game", "sign", columns[0], columns[2]])]
     for game, counts in found["by_game"].items():
-        first = [count for count in counts if count["share"] == found["counts"][0]["share"]]
-        lines += [row([game, count["sign"], _rate(count["before"]), _rate(count["false"])]) for count in first]
+        lines += [row([game, count["sign"], _rate(count["before"]), _rate(count["false"])]) for count in counts]
     names = list(dict.fromkeys(count["sign"] for count in found["counts"]))
     fallen, at_once = len(found["dropped"]), sum(each["at_once"] for each in found["dropped"])
     said = (

@@ -359,21 +359,27 @@ def test_pictures_have_the_values_here_and_are_drawn(tmp_path: Path) -> None:
     sign_pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
     profiled = {"games": ["game"], "variants": [{"label": "A", "scores": [[-1.1, 0.5]]}]}
     pictures.draw_profiles([profiled, profiled], tmp_path / "c.png")
-    quarters = {f"signal/{name}_{place}": [0.5 * place] for name in ("task", "std", "entropy") for place in range(1, 5)}
-    pictures.draw_gradients({"game": [{"series": [{"steps": [1], "values": quarters}]}]}, tmp_path / "d.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
 
 
 def test_a_published_game_that_a_question_is_asked_in_has_values_here_beside_it() -> None:
     """Regression: Sokoban over 200 rollouts could not appear in the figure of the filter."""
+    seen = 0
     for comparison in published.COMPARISONS:
-        named = {name.partition(" (")[0].partition(",")[0] for name in comparison.published} & set(GAMES)
-        tasks = importlib.import_module(comparison.question).QUESTION.tasks
-        asked = {game for game in named if any(task.partition(", ")[0] in (game, f"{game}_200") for task in tasks)}
-        series = {name.format(game) for name in comparison.here for game in comparison.games}
-        assert all(any(each.startswith(game) for each in series) for game in asked), comparison.picture
-        used = {ours.task.format(game) for row in comparison.here.values() for ours in row for game in GAMES}
-        assert all(used & {game, f"{game}_200"} or any(f"{game}, " in each for each in used) for game in asked)
+        tasks = set(importlib.import_module(comparison.question).QUESTION.tasks)
+        drawn = {
+            ours.task.format(game)
+            for row in comparison.here.values()
+            for ours in row
+            for game in comparison.games
+            if ours.question in ("", comparison.question)
+        }
+        for game in {name.partition(" (")[0].partition(",")[0] for name in comparison.published} & set(GAMES):
+            asked = {task for task in tasks if task.partition(", ")[0] in {game, f"{game}_200"}}
+            if asked and comparison.question != "starpo_s":  # whose PPO form is that of collapse
+                assert asked & {game, f"{game}_200"} <= drawn and asked & drawn, comparison.picture
+                seen += 1
+    assert seen > 10
 
 
 def test_series_of_one_game_share_a_colour_and_differ_in_line_and_marker() -> None:

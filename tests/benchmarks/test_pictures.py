@@ -232,6 +232,24 @@ def test_the_mean_against_a_clock_is_at_the_mean_of_the_seeds(drawn: list[Figure
     assert list(drawn[0].axes[0].lines[-1].get_xdata()) == [0.0, 2.0]  # of 1 and 3 seconds
 
 
+def test_gradients_are_multiples_of_those_with_the_least_spread(drawn: list[Figure], tmp_path: Path) -> None:
+    def logging(**quarters: list[float]) -> dict[str, Any]:
+        named = {f"signal/{name}_{place + 1}": [row[place]] for name, row in quarters.items() for place in range(4)}
+        return {"series": [{"steps": [1], "values": named}]}
+
+    runs = [logging(task=[2, 4, 6, 8], std=[0.0, 0.1, 0.2, 0.3], entropy=[1, 1, 1, 0.5]), {}]
+    pictures.draw_gradients({"game": runs, "other": []}, tmp_path / "a.png")
+    assert [list(line.get_ydata()) for line in drawn[0].axes[0].lines] == [[1, 2, 3, 4], [1, 1, 1, 0.5]]
+
+
+def test_the_profile_of_a_question_reaches_to_its_worst_run(drawn: list[Figure], tmp_path: Path) -> None:
+    profiled = {"games": ["game"], "variants": [{"label": "A", "scores": [[-1.1, 0.5]]}]}
+    pictures.draw_profiles([profiled], tmp_path / "a.png")
+    (line,) = drawn[0].axes[0].lines
+    shares = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert (min(shares), shares[0.0], shares[0.5]) == (-1.1, 0.5, 0.0)
+
+
 def test_more_families_than_can_be_told_apart_are_refused_with_their_task(tmp_path: Path) -> None:
     """Regression: 22 families in one panel, of which three looked the same each time."""
     runs = [falling([0.5, 0.7], [1.0] * 2)]

@@ -90,56 +90,84 @@ def test_nothing_fails_to_prevent_a_collapse_that_is_not_there() -> None:
     assert (place["verdict"], place["why"]) == ("not run yet", "")
 
 
-def test_a_filter_is_not_refuted_where_there_is_no_collapse_to_prevent() -> None:
+def _falling(*ends: float) -> list[Any]:
+    """A run a seed that holds 0.8 and ends so."""
+    return [
+        {**falling([0.8, end, end], [1.0] * 3), "seed": seed, "final": finals(end)} for seed, end in enumerate(ends)
+    ]
+
+
+def test_a_filter_says_nothing_where_there_is_no_collapse_to_prevent() -> None:
     """Regression: a quarter of the groups ended no higher than all of them, which had not collapsed."""
     claim = replace(PLAIN, pairs=(replace(PLAIN.pairs[0], collapses="b"),))
 
-    def told(ours: float, theirs: float, first: float = 0.8) -> tuple[str, str]:
-        a, b = (
-            [{**falling([first, end, end], [1.0] * 3), "seed": seed, "final": finals(end)} for seed in range(3)]
-            for end in (ours, theirs)
-        )
-        (place,) = verdicts.examined(claim, {"q": question(a=a, b=b)})["places"]
+    def told(ours: list[Any], theirs: list[Any], kind: Any = "more") -> tuple[str, str]:
+        (place,) = verdicts.examined(replace(claim, kind=kind), {"q": question(a=ours, b=theirs)})["places"]
         return place["verdict"], place["why"]
 
-    assert told(0.6, 0.7) == ("cannot be told", "B does not collapse")
-    assert told(0.7, 0.62) == ("agrees", "")  # higher, whatever it prevents
-    assert told(0.2, 0.3) == ("disagrees", "")  # all fall, and it does not help
+    steady = _falling(0.7, 0.7, 0.7)
+    assert told(_falling(0.6, 0.6, 0.6), steady) == ("cannot be told", "B does not collapse")
+    assert told(_falling(0.8, 0.8, 0.8), steady) == ("cannot be told", "B does not collapse")
+    assert told(steady, _falling(0.3, 0.3, 0.3)) == ("agrees", "")
+    # It falls as far as what it should rescue, to the floor, too.
+    assert told(_falling(0.2, 0.2, 0.2), _falling(0.2, 0.2, 0.2)) == ("disagrees", "")
+    assert told(_falling(0.0, 0.0, 0.0), _falling(0.0, 0.0, 0.0)) == ("disagrees", "")
+    spread = _falling(0.8, 0.75, 0.2)
+    assert told(steady, spread) == ("cannot be told", "whether B collapses cannot be told")
+    # That nothing is lost is refuted whatever the other does, and shown only where there is something to lose.
+    assert told(steady, steady, "no less") == ("cannot be told", "B does not collapse")
+    assert told(_falling(0.3, 0.3, 0.3), steady, "no less") == ("disagrees", "")
 
 
-def test_both_at_the_floor_say_nothing() -> None:
-    results = {"q": question(a=ending(0.0, 0.01, 0.0), b=ending(0.01, 0.0, 0.0))}
-    (place,) = verdicts.examined(PLAIN, results)["places"]
-    assert (place["verdict"], place["why"]) == ("cannot be told", "both are at the floor: they have 0.00")
+def test_a_collapse_that_is_not_run_yet_is_no_collapse() -> None:
+    claim = replace(PLAIN, pairs=(replace(PLAIN.pairs[0], collapses="c"),))
+    results = {"q": question(a=_falling(0.6, 0.6), b=_falling(0.8, 0.8))}
+    (place,) = verdicts.examined(claim, results)["places"]
+    assert (place["verdict"], place["why"]) == ("cannot be told", "c is not run yet")
 
 
-def test_what_was_there_before_training_is_no_agreement() -> None:
+def test_what_was_there_before_training_is_no_verdict() -> None:
     """Regression: six actions a turn ended higher than one, and lower than before training."""
     both = question(a=ending(0.5, 0.5, 0.5))
     both["tasks"]["one"] = question(b=ending(0.2, 0.2, 0.2))["tasks"]["game"]
-    claim = replace(PLAIN, pairs=(replace(PLAIN.pairs[0], other_task="one"),))
 
-    def place(began: float) -> tuple[str, str]:
-        for run_ in both["tasks"]["game"]["variants"]["a"]["runs"]:
-            run_["curve"][0]["success"] = began
+    def place(ours: tuple[float, float], theirs: tuple[float, float], kind: Any = "more") -> tuple[str, str]:
+        for task, variant, (began, ended) in (("game", "a", ours), ("one", "b", theirs)):
+            for run_ in both["tasks"][task]["variants"][variant]["runs"]:
+                run_["curve"][0]["success"], run_["curve"][-1]["success"] = began, ended
+        claim = replace(PLAIN, kind=kind, pairs=(replace(PLAIN.pairs[0], other_task="one"),))
         (found,) = verdicts.examined(claim, {"q": both})["places"]
         return found["verdict"], found["why"]
 
-    assert place(0.4) == ("agrees", "")
-    assert place(0.7) == ("cannot be told", "it ends 0.20 below its own warm start")
+    assert place((0.4, 0.6), (0.4, 0.4)) == ("agrees", "")
+    why = "the warm starts differ by +0.40, and training adds -0.20"
+    assert place((0.7, 0.6), (0.3, 0.4)) == ("cannot be told", why)
+    assert place((0.4, 0.4), (0.4, 0.6)) == ("disagrees", "")
+    why = "the warm starts differ by -0.40, and training adds +0.20"
+    assert place((0.2, 0.5), (0.6, 0.7)) == ("cannot be told", why)
+    assert place((0.4, 0.6), (0.4, 0.4), "alike") == ("disagrees", "")
+    assert place((0.2, 0.4), (0.4, 0.6), "alike")[0] == "cannot be told"
+    assert place((0.2, 0.6), (0.6, 0.6), "alike") == ("agrees", "")
 
 
-def test_a_mean_over_games_says_what_it_is_where_the_effect_could_have_shown() -> None:
+def test_a_mean_over_games_says_what_it_is_where_something_could_have_shown() -> None:
     """Regression: games with no room, or nothing learnt, made the mean small and its interval short."""
     both = question(a=ending(0.6, 0.6, 0.6), b=ending(0.8, 0.8, 0.8))
     both["tasks"]["full"] = question(a=ending(1.0, 1.0, 1.0), b=ending(0.99, 1.0, 1.0))["tasks"]["game"]
     both["tasks"]["still"] = question(a=ending(0.3, 0.3, 0.31), b=ending(0.3, 0.3, 0.3))["tasks"]["game"]
     pair = Pair("GRPO", "q", "a", "b", ("game", "full", "still"))
     claim = replace(PLAIN, pooled=True, effect=0.2, pairs=(pair,))
-    (place,) = verdicts.examined(claim, {"q": both})["places"]
-    assert place["verdict"] == "disagrees" and -0.1 < place["difference"]["mean"] < -0.07
-    assert place["why"].startswith("it could not have shown in full, still; without them -0.250 [")
-    # Where the games that could show it say something else, it cannot be told.
-    both["tasks"]["game"] = question(a=ending(0.6, 0.9, 0.6), b=ending(0.5, 0.8, 0.8))["tasks"]["game"]
-    (place,) = verdicts.examined(claim, {"q": both})["places"]
-    assert place["verdict"] == "cannot be told"
+
+    def place() -> Any:
+        (found,) = verdicts.examined(claim, {"q": both})["places"]
+        return found
+
+    assert place()["verdict"] == "disagrees" and -0.1 < place()["difference"]["mean"] < -0.07
+    assert place()["game"] == "game (and full, still)"
+    assert place()["why"].startswith("nothing could have shown in full, still; without them -0.250 [")
+    # Where the games that could show it say something else, it cannot be told, though the whole mean would.
+    both["tasks"]["game"] = question(a=ending(0.6, 0.75, 0.6), b=ending(0.58, 0.6, 0.56))["tasks"]["game"]
+    assert verdicts.judge(claim, verdicts.Interval(**place()["difference"])) == "disagrees"
+    assert place()["verdict"] == "cannot be told"
+    both["tasks"]["game"] = both["tasks"]["full"]
+    assert (place()["verdict"], place()["why"]) == ("cannot be told", "nothing could have shown in game, full, still")
