@@ -12,12 +12,14 @@ is for all of them together. Left out: comparisons with peers and with recorded 
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -69,14 +71,20 @@ def main(command_line: Sequence[str] | None = None) -> int:
 def lacking(scripts: Sequence[Path]) -> list[str]:
     """What the questions say is missing, without what is complete, and the sum of it."""
     said, runs, minutes = [], 0, 0
-    for path in scripts:
-        done = subprocess.run([sys.executable, str(path), "--list"], stdout=subprocess.PIPE, text=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        listed = list(pool.map(list_missing, scripts))
+    for path, done in zip(scripts, listed, strict=True):
         said += [line for line in done.stdout.splitlines() if not re.search(r": (\d+) of \1 runs, ", line)]
         if found := re.search(r": (\d+) runs are missing, about (\d+) CPU min", done.stdout):
             runs, minutes = runs + int(found[1]), minutes + int(found[2])
         else:
             said.append(f"failed: {path.name}")
     return [*said, f"of all: {runs} runs are missing, about {minutes} CPU min; runs that questions share count in each"]
+
+
+def list_missing(path: Path) -> "subprocess.CompletedProcess[str]":
+    """What a question says is there and missing."""
+    return subprocess.run([sys.executable, str(path), "--list"], stdout=subprocess.PIPE, text=True)
 
 
 def papers() -> list[Path]:

@@ -32,6 +32,7 @@ class Pair:
         other_task: The compared variant's task, where the two differ in the task; ``{}`` stands for the game.
         collapses: A variant that has to collapse before the pair says anything: nothing prevents a collapse, delays it
             or fails to, where there is none. Of a claim that nothing is lost, before it can agree.
+        effect: The smallest difference that counts in these games, where the paper's is smaller than in others.
     """
 
     form: str
@@ -41,6 +42,7 @@ class Pair:
     games: Sequence[str] = GAMES
     other_task: str = "{}"
     collapses: str = ""
+    effect: float | None = None
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,13 @@ from findings.intervals import Interval, performance_profile, t_interval
 from findings.looks import MOST, SETTINGS, Look, as_decades, draw_legend, legend_height, looks, parts, write_above
 from findings.measures import Run, logged
 from findings.published import Comparison, Ours
-from findings.verdicts import BASELINES, Results, baseline, difference, runs_of
+from findings.verdicts import BASELINES, Results, baseline, began_with, difference, runs_of
 
 FORMS = 'In tables the GRPO form is also called "group", and the PPO form "GAE".'
-BARS = "Bars: 95 % t interval over the seeds of one value, not of a difference; an arrow where it goes on."
+BARS = (
+    "Bars: 95 % t interval over the seeds of one value, not of a difference, of a success within 0 and 1; an arrow "
+    "where it goes on."
+)
 _Row = Sequence[Interval | None]
 _Rows = Mapping[str, _Row]
 _ITSELF = "the game itself"
@@ -33,6 +36,7 @@ _ALIKE = 1.6  # how many times one scale may be as long as the other for the hal
 _SHORTEST = 0.2  # of success: no scale is shorter
 _TICKS = [0.25, 0.5, *(digit * 10**power for power in range(4) for digit in (1, 2, 5))]
 # As a ratio, and of tokens as a ratio to the values: a few intervals are longer, and end in an arrow.
+_LEAST = -50  # two hundredths, of normalised success in a profile
 _FARTHEST, _FURTHER = 12.0, 2.5
 
 
@@ -69,6 +73,9 @@ def _value(question: str, asked: Ours, game: str, results: Results) -> Interval 
         found = difference(Pair("", question, asked.variant, asked.theirs), task, measure, results)
         return _as_ratio(found) if found and measure.ratio else found
     if task not in results.get(question, {}).get("tasks", {}):
+        return None
+    began = list(runs_of(results, question, task, asked.began).values())[:1]
+    if began and not began_with(began[0], baseline(results[question]["tasks"][task], asked.variant)):
         return None
     if asked.variant in BASELINES:
         values = [measure.of(baseline(results[question]["tasks"][task], asked.variant))]
@@ -223,6 +230,8 @@ def _logarithmic(axes: Axes, comparison: Comparison, scale: tuple[float, float])
 def draw_profiles(questions: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The performance profile of each variant, a panel a question: the share of its runs above each normalised success.
 
+    A run further below random play than a quarter of the way to the oracle is at the left, and is not seen.
+
     Args:
         questions: Each with ``games`` and ``variants``, as ``matched.aggregate`` gives them.
         path: Where to.
@@ -232,8 +241,7 @@ def draw_profiles(questions: Sequence[Mapping[str, Any]], path: Path) -> None:
     with plots.figure(path, (9.0, 4.0 + legend_height(list(look), 9.0, title)), SETTINGS) as figure:
         for axes, found in zip(figure.subplots(1, len(questions), squeeze=False)[0], questions, strict=True):
             every = [score for each in found["variants"] for row in each["scores"] for score in row]
-            first = math.floor(20 * min(0.0, *every)) * 10
-            levels = [place / 200 for place in range(first, 201)]
+            levels = [place / 200 for place in range(max(_LEAST, math.floor(20 * min(0.0, *every)) * 10), 201)]
             for place, each in enumerate(found["variants"]):
                 colour, dashes, marker = look[in_forms(each["label"])]
                 shares = performance_profile([score for row in each["scores"] for score in row], levels)

@@ -31,6 +31,7 @@ class Ours:
         task: Of the question; ``{}`` stands for the game.
         variant: Of that task, ``warm_start`` or ``random``.
         measure: Read from its runs.
+        began: Of a warm start: a variant; without a value where its runs began with another making of it.
         theirs: If given, the value is the ratio or difference to this variant.
         question: Whose results hold the runs; without it, the comparison's.
     """
@@ -40,6 +41,7 @@ class Ours:
     measure: Measure = SUCCESS
     theirs: str = ""
     question: str = ""
+    began: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _best_and_end(variant: str, task: str = "{}", question: str = "") -> tuple[O
 
 
 def _lengths(task: str, variant: str) -> tuple[Ours, ...]:
-    return Ours(task, "warm_start", LENGTH), Ours(task, variant, LENGTH)
+    return Ours(task, "warm_start", LENGTH, began=variant), Ours(task, variant, LENGTH)
 
 
 def _turns(total: str, variant: str) -> tuple[Ours, ...]:
@@ -137,16 +139,16 @@ COMPARISONS = (
         "",
         ("vanilla, best", "vanilla, end", "StarPO-S, end"),
         {
-            "bandit (PPO, 4 updates)": (0.75, 0.20, 1.0),
-            "sokoban (PPO, 4 updates)": (0.12, 0.0, 0.21),
-            "frozenlake_slippery (PPO, 4 updates)": (0.19, 0.0, 0.23),
+            "bandit (PPO, RAGEN's schedule)": (0.75, 0.20, 1.0),
+            "sokoban (PPO, RAGEN's schedule)": (0.12, 0.0, 0.21),
+            "frozenlake_slippery (PPO, RAGEN's schedule)": (0.19, 0.0, 0.23),
         },
         {
-            "{} (PPO, 4 updates)": (
+            "{} (PPO, RAGEN's schedule)": (
                 *_best_and_end("ppo_four", "{}_200", "collapse"),
                 Ours("{}_200", "starpo_s_gae", question="collapse"),
             ),
-            "{} (GRPO, 4 epochs)": (*_best_and_end("vanilla"), Ours("{}", "starpo_s")),
+            "{} (GRPO, vanilla in 4 epochs)": (*_best_and_end("vanilla"), Ours("{}", "starpo_s")),
         },
     ),
     Comparison(
@@ -154,7 +156,10 @@ COMPARISONS = (
         "RAGEN, Figure 7, PPO form",
         "share of the groups that is kept, %",
         [str(share) for share in _SHARES],
-        {"frozenlake_slippery (PPO)": (0.23, 0.24, 0.07, 0.0), "sokoban (PPO)": (0.21, 0.16, 0.19, 0.0)},
+        {
+            "frozenlake_slippery (PPO, 200 rollouts)": (0.23, 0.24, 0.07, 0.0),
+            "sokoban (PPO, 200 rollouts)": (0.21, 0.16, 0.19, 0.0),
+        },
         {
             "{} (PPO)": _each([f"gae_{share}" for share in _SHARES]),
             "{} (PPO, 200 rollouts)": _each([f"gae_{share}" for share in _SHARES], task="{}_200"),
@@ -167,7 +172,10 @@ COMPARISONS = (
         "RAGEN, Figure 8, Sokoban, PPO form",
         "",
         ("base", "no KL", "clip-higher"),
-        {"sokoban (PPO), best": (None, 0.109, 0.117), "sokoban (PPO), end": (0.0, 0.0, 0.0)},
+        {
+            "sokoban (PPO, 200 rollouts), best": (None, 0.109, 0.117),
+            "sokoban (PPO, 200 rollouts), end": (0.0, 0.0, 0.0),
+        },
         {
             "{} (PPO, 200 rollouts), best": _each(_CHANGED, "{}_200", BEST),
             "{} (PPO, 200 rollouts), end": _each(_CHANGED, "{}_200"),
@@ -267,7 +275,8 @@ COMPARISONS = (
             "frozenlake (free notes, GRPO)": _lengths(_FREE_NOTES, "starpo"),
         },
         quantity="tokens",
-        note="of a thought on the bandit, of a trajectory in Sokoban. Here: of a reply, its note and its answer",
+        note="of a thought on the bandit, of a trajectory in Sokoban. Here: of a reply, its note and its answer, where "
+        "that of the warm start is kept",
         name="lengths",
     ),
     Comparison(

@@ -9,8 +9,7 @@ from findings.measures import MEMORY, SHORTER, elsewhere
 
 _PAPER = "RAGEN"
 FORMS = (("GRPO", ""), ("PPO", "_gae"))
-# The paper's Sokoban has no difference by the number of responses that three seeds could show (0.012 at most).
-_NOT_SOKOBAN = ("bandit", "frozenlake", "frozenlake_slippery")
+_NOT_SOKOBAN = ("bandit", "frozenlake", "frozenlake_slippery")  # where the paper's own difference is smaller
 _FREE_NOTES = "frozenlake, with notes of three lengths"
 _PLAIN = tuple((form, f"starpo{suffix}") for form, suffix in FORMS)
 
@@ -53,7 +52,7 @@ ROLLOUTS = (
         _PAPER,
         "Table 2",
         "Of 128 trajectories, 4 responses to each of 32 prompts are better than 32 to each of 4: 21.5 against 18.0 % "
-        "on FrozenLake (Sokoban 20.7 against 21.1).",
+        "on FrozenLake (not in Sokoban: 20.7 against 21.1).",
         (Pair("PPO", "responses_per_prompt", "gae_4", "gae_32", ("frozenlake",)),),
         effect=0.035,
     ),
@@ -63,7 +62,10 @@ ROLLOUTS = (
         "Table 2",
         "Of 128 trajectories, 4 responses a prompt are better than a single one: 21.5 against 12.5 % on FrozenLake "
         "(Sokoban 20.7 against 19.5).",
-        (Pair("PPO", "responses_per_prompt", "gae_4", "gae_1", _NOT_SOKOBAN),),
+        (
+            Pair("PPO", "responses_per_prompt", "gae_4", "gae_1", _NOT_SOKOBAN),
+            Pair("PPO", "responses_per_prompt", "gae_4", "gae_1", ("sokoban",), effect=0.012),
+        ),
     ),
     Claim(
         "four_beat_sixteen",
@@ -73,6 +75,7 @@ ROLLOUTS = (
         "(Sokoban 20.7 against 20.3).",
         (
             Pair("PPO", "responses_per_prompt", "gae_4", "gae_16", _NOT_SOKOBAN),
+            Pair("PPO", "responses_per_prompt", "gae_4", "gae_16", ("sokoban",), effect=0.004),
             Pair("GRPO", "responses_per_prompt", "group_4", "group_16", ("frozenlake", "bandit")),
         ),
         effect=0.02,

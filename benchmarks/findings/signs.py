@@ -167,14 +167,14 @@ def counts(rows: Sequence[Mapping[str, Any]], shares: Sequence[float] = SHARES) 
 
 
 def by_game(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows by their game, of the games in which a run dropped late enough: those with the most drops first."""
+    """The rows by their game: those with the most drops that a sign could come before first."""
     games: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         games.setdefault(row["game"], []).append(row)
     drops = {
         game: sum(row["drop"] is not None and not row["at_once"] for row in chosen) for game, chosen in games.items()
     }
-    return {game: games[game] for game in sorted(games, key=lambda game: (-drops[game], game)) if drops[game]}
+    return {game: games[game] for game in sorted(games, key=lambda game: (-drops[game], game))}
 
 
 def _rate(count: int, of: int) -> dict[str, Any]:

@@ -7,8 +7,8 @@ For a claim that something is *more*, by at least the smallest effect that count
 * cannot be told: it contains both 0 and the effect.
 
 Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle
-than the effect is large, where neither has moved away from its warm start, or where the collapse that should be
-prevented is not there. And where two tasks with a warm start each are compared, training has to add to the
+than the effect is large, where neither ends above its warm start, or where the collapse that should be prevented is
+not there. And where two tasks with a warm start each are compared, training has to add to the
 difference, or it was there before.
 """
 
@@ -110,9 +110,7 @@ def _above_baseline(
     if len(runs) < 2:
         return None
     found = baseline(results[pair.question]["tasks"][game], pair.theirs)
-    began = found["curve"][0]["success"] if pair.theirs == "warm_start" else None
-    # Committed curves have six digits.
-    of_it = [run for run in runs if began is None or math.isclose(run["curve"][0]["success"], began, abs_tol=1e-5)]
+    of_it = [run for run in runs if pair.theirs != "warm_start" or began_with(run, found)]
     ours = [value for run in of_it if (value := measure.of(run)) is not None]
     if len(ours) < 2:
         return None
@@ -122,6 +120,11 @@ def _above_baseline(
     if not any(map(measure.rates, runs)):
         return t_interval([each - theirs for each in ours])
     return above_one(ours, episodes, theirs, episodes)
+
+
+def began_with(run: Run, warm_start: Run) -> bool:
+    """Whether a run began with that warm start, by the success of both; committed curves have six digits."""
+    return math.isclose(run["curve"][0]["success"], warm_start["curve"][0]["success"], abs_tol=1e-5)
 
 
 def episodes_of(results: Results, question: str, task: str) -> int:
@@ -226,18 +229,20 @@ def _pooled(
     named = ", ".join(telling) + f" (and {', '.join(hidden)})" * bool(hidden) if counted else "all games"
     place = _place(form, named, found, verdict, "; ".join(why), [*counted.values()])
     lacks = any(len(rows) < wanted[game] for game, rows in games.items())
-    return {**place, "planned": max((wanted[game] for game in counted), default=0), "lacks": lacks}
+    planned_seeds = max((wanted[game] for game in counted), default=0)
+    return {**place, "effect": claim.effect, "planned": planned_seeds, "lacks": lacks}
 
 
 def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Planned) -> dict[str, Any]:
     """The place of a claim that two variants in a game are."""
+    claim = claim if pair.effect is None else replace(claim, effect=pair.effect)
     found = difference(pair, game, claim.measure, results)
     verdict, why = judge(claim, found), ""
     every = shared_runs(pair, game, results)
     rows = [row for row in every if _comparable(row, pair)]
     vain = verdict in _VAIN[claim.kind]
     if found is None:
-        verdict, why = (UNTOLD, _missing(claim.measure, rows)) if len(every) > 1 else (verdict, "")
+        verdict, why = (UNTOLD, _missing(claim.measure, pair, game, rows, results)) if len(every) > 1 else (verdict, "")
     elif pair.collapses and (vain or claim.kind == "more") and (stands := _stands(pair, game, results)):
         verdict, why = UNTOLD, stands
     elif vain and (blind := _blind(claim, pair, game, rows, results)):
@@ -246,7 +251,7 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
         verdict, why = UNTOLD, apart
     wanted = planned(pair, game)
     place = _place(pair.form, game, found, verdict, why, [rows])
-    return {**place, "planned": wanted, "lacks": verdict != NOT_RUN and len(every) < wanted}
+    return {**place, "effect": claim.effect, "planned": wanted, "lacks": verdict != NOT_RUN and len(every) < wanted}
 
 
 def _hides(claim: Claim, pair: Pair, game: str, results: Results) -> bool:
@@ -272,8 +277,11 @@ def _starts_apart(
     return "" if told else f"the warm starts differ by {found.mean - added:+.2f}, and training adds {added:+.2f}"
 
 
-def _missing(measure: Measure, rows: Sequence[Sequence[Run]]) -> str:
+def _missing(measure: Measure, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results) -> str:
     """Why runs that are there have no difference; ``rows`` are those that began with the same weights."""
+    if pair.theirs == "warm_start":
+        began = baseline(results[pair.question]["tasks"][game], pair.theirs)
+        rows = [row for row in rows if began_with(row[0], began)]
     if len(rows) < 2:
         return "runs of other warm starts"
     known = sum(all(measure.of(run) is not None for run in row) for row in rows)
@@ -294,8 +302,11 @@ def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], r
     if pair.theirs in ("", *BASELINES):
         return ""
     gains = _gains(measure, pair, game, rows, results)
-    still = gains is not None and max(map(abs, gains)) < claim.effect
-    return "neither moved from its warm start" if still else ""
+    if gains is None or pair.collapses:  # of a collapse it is known that they moved
+        return ""
+    if claim.kind == "more":
+        return "neither ends as far above its warm start" if max(gains) < claim.effect else ""
+    return "neither moved from its warm start" if max(map(abs, gains)) < claim.effect else ""
 
 
 def _gains(

@@ -118,6 +118,8 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
             if options.smoke and options.fresh:
                 _empty(options.folder)  # a smoke run that does nothing shows nothing
             failed = run_all(question, options, found, lock)
+        else:
+            print("nothing to train: no run is missing")
     earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else NOTHING
     content = collect(question, options, found, earlier)
     if changed := dropped(question, earlier):

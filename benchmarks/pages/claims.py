@@ -119,7 +119,7 @@ def _figures(claims: Sequence[Claim]) -> list[str]:
         for place in claim["places"]:
             found = place["difference"]
             if place["verdict"] != NOT_RUN:
-                least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
+                least = f"× {place['effect']:g}" if claim["ratio"] else f"{place['effect']:g}"
                 shown = "–" if found is None else _interval(claim, found)
                 seeds = "–" if found is None else f"{found['n']}" + f" of {place['planned']}" * place["lacks"]
                 verdict = f"{place['verdict']}: {place['why']}" if place["why"] else place["verdict"]
@@ -175,6 +175,8 @@ def _signs(found: Mapping[str, Any]) -> list[str]:
 
 def _rate(found: Mapping[str, float]) -> str:
     """``4 of 11 [0.15, 0.65]``."""
+    if not found["of"]:
+        return "–"
     return f"{found['count']} of {found['of']} [{found['low']:.2f}, {found['high']:.2f}]"
 
 

@@ -242,12 +242,12 @@ def test_gradients_are_multiples_of_those_with_the_least_spread(drawn: list[Figu
     assert [list(line.get_ydata()) for line in drawn[0].axes[0].lines] == [[1, 2, 3, 4], [1, 1, 1, 0.5]]
 
 
-def test_the_profile_of_a_question_reaches_to_its_worst_run(drawn: list[Figure], tmp_path: Path) -> None:
+def test_a_profile_reaches_a_quarter_below_random_play_at_most(drawn: list[Figure], tmp_path: Path) -> None:
     profiled = {"games": ["game"], "variants": [{"label": "A", "scores": [[-1.1, 0.5]]}]}
     pictures.draw_profiles([profiled], tmp_path / "a.png")
     (line,) = drawn[0].axes[0].lines
     shares = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
-    assert (min(shares), shares[0.0], shares[0.5]) == (-1.1, 0.5, 0.0)
+    assert (min(shares), shares[-0.25], shares[0.495], shares[0.5]) == (-0.25, 0.5, 0.5, 0.0)
 
 
 def test_more_families_than_can_be_told_apart_are_refused_with_their_task(tmp_path: Path) -> None:

@@ -36,8 +36,10 @@ def test_what_could_not_have_shown_is_no_disagreement() -> None:
 
     assert place(0.99, 0.98) == ("cannot be told", "no room: they have 0.98")
     assert place(0.99, 0.85) == ("agrees", "")
-    assert place(0.32, 0.31) == ("cannot be told", "neither moved from its warm start")  # 0.3
-    assert place(0.6, 0.6) == place(0.1, 0.1) == ("disagrees", "")
+    assert place(0.32, 0.31) == ("cannot be told", "neither ends as far above its warm start")  # 0.3
+    assert place(0.0, 0.1) == place(0.32, 0.31)  # both fell: nothing was learnt
+    assert place(0.6, 0.6) == ("disagrees", "")
+    assert place(0.1, 0.1, kind="alike") == ("agrees", "")
     assert place(0.31, 0.31, kind="alike") == ("cannot be told", "neither moved from its warm start")
     assert place(0.6, 0.6, kind="alike") == ("agrees", "")
     assert place(0.3, 0.0, baseline="warm_start") == ("disagrees", "")  # that it does not move is the answer
@@ -49,7 +51,7 @@ def test_what_moved_is_told_by_what_lasts_and_not_by_the_best_of_many() -> None:
     runs = [{**run(flat, list(range(9)), seed=seed), "final": finals(0.3)} for seed in range(3)]
     claim = replace(PLAIN, measure=measures.BEST)
     (place,) = verdicts.examined(claim, {"q": question(a=runs, b=runs)})["places"]
-    assert (place["verdict"], place["why"]) == ("cannot be told", "neither moved from its warm start")
+    assert (place["verdict"], place["why"]) == ("cannot be told", "neither ends as far above its warm start")
 
 
 def test_what_was_watched_too_shortly_has_no_order() -> None:
@@ -171,3 +173,21 @@ def test_a_mean_over_games_says_what_it_is_where_something_could_have_shown() ->
     assert place()["verdict"] == "cannot be told"
     both["tasks"]["game"] = both["tasks"]["full"]
     assert (place()["verdict"], place()["why"]) == ("cannot be told", "nothing could have shown in game, full, still")
+
+
+def test_a_pair_may_have_an_effect_of_its_own() -> None:
+    results = {"q": question(a=ending(0.6, 0.6, 0.6), b=ending(0.58, 0.58, 0.58))}
+    for effect, least in ((None, 0.05), (0.2, 0.2), (0.012, 0.012)):
+        claim = replace(PLAIN, pairs=(replace(PLAIN.pairs[0], effect=effect),))
+        (place,) = verdicts.examined(claim, results)["places"]
+        assert (place["effect"], place["verdict"]) == (least, "disagrees" if least == 0.2 else "cannot be told")
+
+
+def test_runs_of_another_warm_start_are_named_where_the_warm_start_is_compared() -> None:
+    """Regression: "fewer than two seeds have it" stood where all three had it."""
+    content = question(a=ending(0.6, 0.6, 0.6))
+    for run_ in content["tasks"]["game"]["variants"]["a"]["runs"]:
+        run_["curve"][0]["success"] += 0.1
+    claim = replace(PLAIN, pairs=(replace(PLAIN.pairs[0], theirs="warm_start"),))
+    (place,) = verdicts.examined(claim, {"q": content})["places"]
+    assert (place["verdict"], place["why"]) == ("cannot be told", "runs of other warm starts")
