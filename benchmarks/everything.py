@@ -82,7 +82,7 @@ def lacking(scripts: Sequence[Path]) -> list[str]:
     return [*said, f"of all: {runs} runs are missing, about {minutes} CPU min; runs that questions share count in each"]
 
 
-def list_missing(path: Path) -> "subprocess.CompletedProcess[str]":
+def list_missing(path: Path) -> subprocess.CompletedProcess[str]:
     """What a question says is there and missing."""
     return subprocess.run([sys.executable, str(path), "--list"], stdout=subprocess.PIPE, text=True)
 

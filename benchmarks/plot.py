@@ -11,7 +11,6 @@ kept, the logs. A name that no run logged is answered with the list of those tha
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from claims import add_logs, is_question
 from findings.looks import MOST
 from findings.measures import Run
-from findings.series_pictures import AXES, draw_measures
+from findings.series_pictures import AXES, by_task, draw_measures
 from records.committed import every_log
 
 from ragen_trl.errors import UserError
@@ -103,7 +102,7 @@ def of_question(path: Path, task: str | None, variants: Sequence[str] | None) ->
         for key, variant in each["variants"].items()
         if task in (None, name) and (variants is None or key in variants)
     }
-    crowded = max(Counter(label.partition(": ")[0] for label in chosen).values(), default=0) > MOST
+    crowded = any(len(its) > MOST for its in by_task(chosen).values())
     if not chosen or crowded:
         names = [f"{name} ({', '.join(each['variants'])})" for name, each in content["tasks"].items()]
         what = f"more than {MOST} variants in a task; choose with --variants" if crowded else "no such task or variant"

@@ -35,8 +35,8 @@ _ITSELF = "the game itself"
 _ALIKE = 1.6  # how many times one scale may be as long as the other for the halves to have the longer one
 _SHORTEST = 0.2  # of success: no scale is shorter
 _TICKS = [0.25, 0.5, *(digit * 10**power for power in range(4) for digit in (1, 2, 5))]
+_LEAST = -50  # of normalised success in a profile, in steps of 1/200
 # As a ratio, and of tokens as a ratio to the values: a few intervals are longer, and end in an arrow.
-_LEAST = -50  # two hundredths, of normalised success in a profile
 _FARTHEST, _FURTHER = 12.0, 2.5
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from findings.claims import GAMES
 from findings.measures import BEST, CPU, DISTANCE, SHORTER, SUCCESS, Measure, Run, elsewhere
+from findings.ragen_play import FORMS, FREE_NOTES
 from findings.signs import GRADIENT, SPREAD
 
 Value = float | None
@@ -102,8 +103,7 @@ _CHANGED = ("ppo_four", "ppo_four_no_kl", "ppo_four_clip_higher")
 _SHARES, _SIZES, _ACTIONS, _ONLINE = (25, 50, 75, 100), (32, 16, 8, 4, 2, 1), range(1, 8), (1, 2, 5, 10)
 _ELSEWHERE = {"other symbols": (0.075, 0.266), "SokobanLarge": (0.004, 0.027), "FrozenLake": (0.027, 0.195)}
 _FREE, _FIXED = "5 turns", "10 in all"
-_FORMS = (("PPO", "_gae"), ("GRPO", ""))
-_FREE_NOTES = "frozenlake, with notes of three lengths"
+_FORMS = FORMS[::-1]  # the papers' form first
 _NOTES = [
     (notes, task, form, variant)
     for notes, task in (("notes", "with notes"), ("no notes", "without"))
@@ -254,7 +254,7 @@ COMPARISONS = (
                 f"{{}} ({form})": tuple(Ours(f"{{}}, {kind}", f"starpo{suffix}") for kind in ("without", "with notes"))
                 for form, suffix in _FORMS
             },
-            "frozenlake, free notes (GRPO)": (Ours("frozenlake, without", "starpo"), Ours(_FREE_NOTES, "starpo")),
+            "frozenlake, free notes (GRPO)": (Ours("frozenlake, without", "starpo"), Ours(FREE_NOTES, "starpo")),
         },
         note="all columns but the bandit's are of a model trained in Sokoban. Here: plain StarPO",
     ),
@@ -272,7 +272,7 @@ COMPARISONS = (
         },
         {
             **{f"{{}} ({notes}{form})": _lengths(f"{{}}, {task}", variant) for notes, task, form, variant in _NOTES},
-            "frozenlake (free notes, GRPO)": _lengths(_FREE_NOTES, "starpo"),
+            "frozenlake (free notes, GRPO)": _lengths(FREE_NOTES, "starpo"),
         },
         quantity="tokens",
         note="of a thought on the bandit, of a trajectory in Sokoban. Here: of a reply, its note and its answer, where "

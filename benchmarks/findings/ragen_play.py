@@ -10,7 +10,7 @@ from findings.measures import MEMORY, SHORTER, elsewhere
 _PAPER = "RAGEN"
 FORMS = (("GRPO", ""), ("PPO", "_gae"))
 _NOT_SOKOBAN = ("bandit", "frozenlake", "frozenlake_slippery")  # where the paper's own difference is smaller
-_FREE_NOTES = "frozenlake, with notes of three lengths"
+FREE_NOTES = "frozenlake, with notes of three lengths"
 _PLAIN = tuple((form, f"starpo{suffix}") for form, suffix in FORMS)
 
 
@@ -138,7 +138,7 @@ BEHAVIOUR = (
             *_notes("frozenlake"),
             *_notes("sokoban"),
             *_notes("frozenlake_slippery"),
-            Pair("GRPO, free notes", "reasoning", "starpo", "starpo", (_FREE_NOTES,), "frozenlake, without"),
+            Pair("GRPO, free notes", "reasoning", "starpo", "starpo", (FREE_NOTES,), "frozenlake, without"),
         ),
         kind="alike",
     ),
@@ -153,7 +153,7 @@ BEHAVIOUR = (
                 for form, variant in _PLAIN
                 for game in ("bandit", "sokoban")
             ),
-            Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", (_FREE_NOTES,)),
+            Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", (FREE_NOTES,)),
         ),
         measure=SHORTER,
         effect=1.25,

@@ -92,7 +92,7 @@ def dropped(run: Run) -> int | None:
 def drops_at_once(run: Run) -> bool:
     """Whether success drops before a sign can turn, at the second evaluation after the start or before."""
     drop = dropped(run)
-    return drop is not None and drop <= [row["step"] for row in run["curve"]][:3][-1]
+    return drop is not None and drop <= run["curve"][:3][-1]["step"]
 
 
 def lead(sign: Sign) -> Measure:

@@ -8,8 +8,8 @@ For a claim that something is *more*, by at least the smallest effect that count
 
 Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle
 than the effect is large, where neither ends above its warm start, or where the collapse that should be prevented is
-not there. And where two tasks with a warm start each are compared, training has to add to the
-difference, or it was there before.
+not there. And where two tasks with a warm start each are compared, training has to add to the difference, or it was
+there before.
 """
 
 import math
@@ -242,7 +242,8 @@ def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Pl
     rows = [row for row in every if _comparable(row, pair)]
     vain = verdict in _VAIN[claim.kind]
     if found is None:
-        verdict, why = (UNTOLD, _missing(claim.measure, pair, game, rows, results)) if len(every) > 1 else (verdict, "")
+        if len(every) > 1:
+            verdict, why = UNTOLD, _missing(claim.measure, pair, game, rows, results)
     elif pair.collapses and (vain or claim.kind == "more") and (stands := _stands(pair, game, results)):
         verdict, why = UNTOLD, stands
     elif vain and (blind := _blind(claim, pair, game, rows, results)):
