@@ -5,10 +5,14 @@ structure; they are never guessed from text, rewards or a model's name. Left out
 ``batching/batch.py``), and returns that are discounted or normalised in any way (see ``algorithms/advantages.py``).
 """
 
+import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 _THOUGHT_TO_REST = re.compile(r"</think>(?=\s*<(?:answer|tool_call)>)")
 
@@ -227,3 +231,49 @@ class Trajectory:
 
 def _with_context(turn: Turn) -> Turn:
     return replace(turn, prompt_ids=(*(turn.context_ids or ()), *turn.prompt_ids), context_ids=None)
+
+
+def to_json(trajectory: Trajectory) -> str:
+    """A trajectory as JSON text, for files that are read without executing anything; `from_json` reads it.
+
+    NumPy values in ``info`` become numbers and lists; entries that JSON cannot hold are left out.
+    """
+    record = {**vars(trajectory), "turns": [dict(vars(turn)) for turn in trajectory.turns]}
+    for turn in record["turns"]:
+        turn["info"] = {str(key): value for key, value in turn["info"].items() if _is_plain(value)}
+        turn["pictures"] = [
+            {**vars(one), "pixels": base64.b64encode(one.pixels).decode("ascii")} for one in turn["pictures"]
+        ]
+    return json.dumps(record, default=_plain)
+
+
+def from_json(text: str) -> Trajectory:
+    """The trajectory that `to_json` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError: If the text is damaged.
+    """
+    record = json.loads(text)
+    for turn in record["turns"]:
+        turn["pictures"] = [Picture(**{**one, "pixels": base64.b64decode(one["pixels"])}) for one in turn["pictures"]]
+    turns = tuple(Turn(**_with_tuples(turn)) for turn in record["turns"])
+    return Trajectory(**{**_with_tuples(record), "turns": turns})
+
+
+def _with_tuples(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+
+
+def _plain(value: Any) -> Any:
+    """What `json` writes of a value that it does not know: a NumPy scalar or array."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value, default=_plain)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

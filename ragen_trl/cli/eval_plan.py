@@ -30,7 +30,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name, task_limits
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
-from ragen_trl.rollout.environments import load_play_options
+from ragen_trl.rollout.environments import check_modules, load_play_options
 from ragen_trl.rollout.seeds import evaluation_seeds
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
@@ -91,8 +91,12 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     run, api, _ = first.parse_args_into_dataclasses(list(argv), return_remaining_strings=True)
     _check(run)
     records = {name: load_play_options(name) for name in run.model}
-    named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
     words = [word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv]
+    env = "named" if run.env or run.suite else None
+    context = "named" if "context" in (*words, *given) else None
+    for name, record in records.items():
+        check_modules(name, record, env, context)
+    named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
     if "temperature" in (*words, *given):
         raise OptionError(
             "temperature is that of training; evaluations are sampled at eval_temperature: set that, or delete "

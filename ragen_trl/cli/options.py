@@ -35,7 +35,7 @@ from ragen_trl.config.recipes import EVALUATIONS, defaults, held_out_kwargs, war
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
-from ragen_trl.rollout.environments import load_play_options
+from ragen_trl.rollout.environments import check_modules, load_play_options
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
@@ -62,6 +62,7 @@ class _Chosen:
     algo: str | None = None
     advantage: str | None = None
     model: str | None = None
+    context: str | None = None
     num_train_epochs: float | None = None
     preset: str | None = None
     think: bool | None = None
@@ -144,6 +145,7 @@ def parse(
     first.set_defaults_with_config(**{name.name: given[name.name] for name in fields(_Chosen) if name.name in given})
     chosen = first.parse_args_into_dataclasses(list(rest), return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
+    check_modules(chosen.model, recorded, chosen.env, chosen.context)
     preset = _choose(chosen, str(recorded.get("env", dataclasses[0].env)))
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)

@@ -27,7 +27,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from ragen_trl.policies.model_calls import unwrapped
+from ragen_trl.policies.model_calls import cache_name, unwrapped
 from ragen_trl.system.float64 import in_float64
 
 # Keeps the z-score finite where all marginals are equal; RAGEN's number.
@@ -161,7 +161,8 @@ def common_beginning(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]])
     if length == 0 or unwrapped(model)._is_stateful:
         return Beginning()
     ids = torch.tensor([prompts[0][:length]], device=model.device)
-    return Beginning(length, model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values)
+    output = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+    return Beginning(length, getattr(output, cache_name(type(unwrapped(model)))))
 
 
 @torch.no_grad()
@@ -188,11 +189,11 @@ def thought_logprobs(
     """
     if unwrapped(model)._is_stateful:
         return _scored_whole(model, prompt, thoughts, temperature, batch_size)
-    device = model.device
+    device, cached = model.device, cache_name(type(unwrapped(model)))
     first = model(
         input_ids=torch.tensor([list(prompt[beginning.length :])], device=device),
         attention_mask=torch.ones((1, len(prompt)), dtype=torch.long, device=device),
-        past_key_values=deepcopy(beginning.cache),
+        **{cached: deepcopy(beginning.cache)},
         use_cache=True,
         logits_to_keep=1,
     )
@@ -203,10 +204,10 @@ def thought_logprobs(
         ids, mask = (each.to(device) for each in _padded([thoughts[row] for row in rows]))
         logits = first.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
         if ids.shape[1] > 1:
-            cache = deepcopy(first.past_key_values)  # full attention or sliding windows
+            cache = deepcopy(getattr(first, cached))  # full attention or sliding windows
             cache.batch_repeat_interleave(len(rows))
             seen = torch.cat([mask.new_ones((len(rows), len(prompt))), mask[:, :-1]], dim=1)
-            more = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
+            more = model(input_ids=ids[:, :-1], attention_mask=seen, use_cache=True, **{cached: cache}).logits
             logits = torch.cat([logits, more], dim=1)  # (b, n, V)
         found[rows] = _sums(logits, ids, mask, temperature)
     return found

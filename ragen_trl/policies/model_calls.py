@@ -19,6 +19,15 @@ def takes_positions(model: type[PreTrainedModel]) -> bool:
     return "position_ids" in inspect.signature(model.forward).parameters
 
 
+def cache_name(model: type[PreTrainedModel]) -> str:
+    """What a model calls its keys and values, as argument and output: ``cache`` since Transformers 5.24.
+
+    Empty if it keeps none.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in parameters), "")
+
+
 def with_positions(
     call: Callable[..., Any], model: PreTrainedModel | PeftModel, attention: torch.Tensor
 ) -> Callable[..., Any]:

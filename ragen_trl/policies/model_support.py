@@ -8,7 +8,6 @@ does the trainer compute what the sampler did? Rotary frequencies that depend on
 dynamic NTK) agree only up to the length for which the model was made first, so that no context gets longer.
 """
 
-import inspect
 from typing import Any
 
 import transformers
@@ -17,7 +16,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrain
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.policies.model_calls import takes_positions, unwrapped
+from ragen_trl.policies.model_calls import cache_name, takes_positions, unwrapped
 from ragen_trl.policies.model_names import check_model
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
@@ -126,7 +125,7 @@ def _check_sampled(config: PretrainedConfig, model: type[PreTrainedModel] | None
             f"{_name(config)} takes no position ids (ALiBi); the Transformers backend needs rotary or learned "
             "positions. Use such a model (Qwen2, Qwen3, Llama, SmolLM2, OPT, …), or sample with vLLM (use_vllm=True)"
         )
-    if model is not None and "past_key_values" not in inspect.signature(model.forward).parameters:
+    if model is not None and not cache_name(model):
         raise UnsupportedModelError(
             f"{_name(config)} keeps no keys and values of what it has read; use a model that does, such as {_FULL}, or "
             "sample with vLLM (use_vllm=True)"

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from ragen_trl.policies.model_calls import (
     beside_training,
+    cache_name,
     lora_merged,
     mask_for,
     unwrapped,
@@ -84,6 +85,7 @@ class TransformersPolicy(Policy):
         self._autocast = autocast
         self._merged = lora_merged if merge_lora else nullcontext
         self._pass_tokens = _tokens_of_a_pass(model)
+        self._cache_name = cache_name(type(unwrapped(model)))
         self._shared = SharedContexts()
 
     def begin(self, seeds: Sequence[int]) -> None:
@@ -233,7 +235,7 @@ class TransformersPolicy(Policy):
             output = self.model(
                 **self._inputs(first, tokens, slots, position),
                 attention_mask=mask_for(unwrapped(self.model), visible),
-                past_key_values=self._shared.cache,
+                **{self._cache_name: self._shared.cache},
                 use_cache=True,
                 logits_to_keep=1,
                 **without_router_logits(unwrapped(self.model)),

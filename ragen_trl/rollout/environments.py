@@ -1,6 +1,7 @@
 """Make the environments that a configuration describes and the chat in which they are played, and record both."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
+
+logger = logging.getLogger(__name__)
 
 _READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
 """Options that decide what a model reads and how its replies are read."""
@@ -162,6 +165,8 @@ def id_with_module(env: str) -> str:
 def load_play_options(model: str | None) -> dict[str, Any]:
     """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
 
+    Only options of play are read: a stranger's model must not say where a run is written or what is pushed.
+
     Raises:
         OptionError: If the file cannot be read.
     """
@@ -169,9 +174,31 @@ def load_play_options(model: str | None) -> dict[str, Any]:
     if model is None or not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise OptionError(f"{path} cannot be read ({error}); delete it and pass the options") from error
+    known = ("env", "env_kwargs", *LIMITS, *MANNER)
+    if others := sorted(map(str, found.keys() - set(known))):
+        logger.warning("%s also has %s, which are ignored: they are no options of play", path, ", ".join(others))
+    return {name: found[name] for name in known if name in found}
+
+
+def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | None, context: str | None) -> None:
+    """Raise `OptionError` if ``play.json`` names a module to import that the user did not name.
+
+    Args:
+        model: Its folder.
+        recorded: What `load_play_options` read there.
+        env: The user's environment, ``None`` if they gave none.
+        context: The user's context function, ``None`` if they gave none.
+    """
+    for option, given in {"env": env, "context": context}.items():
+        found = str(recorded.get(option))
+        if given is None and ":" in found:
+            raise OptionError(
+                f"{model}/play.json names {option} {found!r}, and code runs only if you name it yourself: add "
+                f"--{option} {found} if you trust it"
+            )
 
 
 def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:

@@ -13,8 +13,8 @@ Left out: older rollouts, whose ratios no longer correct much; and filters that 
 refill plays depends on the rewards.
 """
 
+import json
 import logging
-import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +24,6 @@ from typing import Any, cast
 import torch
 from accelerate.utils import gather_object
 
-from ragen_trl.batching.rollout_batch import portable
 from ragen_trl.errors import UserError
 from ragen_trl.policies.frozen_copy import FrozenCopy
 from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
@@ -32,11 +31,11 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.arguments import check_call
 from ragen_trl.trainers.checks import check_played
 from ragen_trl.trainers.rollout import LaunchError, RolloutTrainer
-from ragen_trl.trajectory import Trajectory
+from ragen_trl.trajectory import Trajectory, from_json, to_json
 
 logger = logging.getLogger(__name__)
 
-_FILE = "rollout_ahead.pickle"
+_FILE = "rollout_ahead.json"
 _PATIENCE = 5.0  # seconds that the end of a run waits for a rollout that nobody will train on
 
 
@@ -265,18 +264,19 @@ class OneStepOffTrainer(RolloutTrainer):
         if ahead is None:
             return
         ahead.wait()
-        own = [(start, portable(played)) for start, played in zip(ahead.starts, ahead.played or [], strict=False)]
+        own = [(vars(start), to_json(played)) for start, played in zip(ahead.starts, ahead.played or [], strict=False)]
         everyone = gather_object([own])
         if self.args.should_save and all(everyone):  # one process, or one on each node
             rows = [row for of_process in everyone for row in of_process]
-            write_atomically(folder / _FILE, pickle.dumps({"step": ahead.step, "rows": rows}))
+            write_atomically(folder / _FILE, json.dumps({"step": ahead.step, "rows": rows}))
 
     def _read(self, path: Path) -> RolloutAhead | None:
-        """This process's part of what `save_rollout` wrote; a pickle, since ``info`` may hold anything."""
+        """This process's part of what `save_rollout` wrote."""
         if not path.is_file():
             return None
-        content = pickle.loads(path.read_bytes())
+        content = json.loads(path.read_text(encoding="utf-8"))
         local = len(content["rows"]) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         rows = content["rows"][first : first + local]
-        return RolloutAhead.held([start for start, _ in rows], content["step"], [played for _, played in rows])
+        starts = [Start(**start) for start, _ in rows]
+        return RolloutAhead.held(starts, content["step"], [from_json(played) for _, played in rows])

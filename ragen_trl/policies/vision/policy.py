@@ -10,11 +10,11 @@ sampled; like top-k and top-p, this does not change the log-probabilities that a
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
+from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from ragen_trl.policies.model_calls import unwrapped
 from ragen_trl.policies.sampling import Sampling
@@ -154,4 +154,5 @@ class VisionPolicy(TransformersPolicy):
 def _joined(looks: list[_Look]) -> Any:
     """Several looks as the output of a vision tower, which Transformers takes instead of pixels."""
     deeper = [list(layer) for layer in zip(*(look.deeper for look in looks), strict=True)]
-    return SimpleNamespace(pooler_output=[look.parts for look in looks], deepstack_features=deeper)
+    parts = [look.parts for look in looks]
+    return BaseModelOutputWithDeepstackFeatures(pooler_output=parts, deepstack_features=deeper)

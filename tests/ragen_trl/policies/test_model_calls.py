@@ -1,12 +1,13 @@
 """How a model is called in a rollout: which casts of weights autocast keeps, and LoRA as a part of the weights."""
 
 import threading
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from ragen_trl.policies.model_calls import lora_merged, weights_cast_once
+from ragen_trl.policies.model_calls import cache_name, lora_merged, weights_cast_once
 from ragen_trl.policies.tiny_model import build_tiny_model
 from tests.support.ragen_trl.casts import CountedCasts
 from tests.support.ragen_trl.trainers import TOKENIZER
@@ -146,3 +147,10 @@ def test_beside_training_and_without_an_adapter_no_weight_is_touched() -> None:
     assert seen[0] and not any(seen[0])
     with lora_merged(build_tiny_model(TOKENIZER, 0, hidden_size=32, num_layers=2)):
         pass
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values", ""])
+def test_keys_and_values_are_passed_by_the_name_that_the_model_has_for_them(name: str) -> None:
+    forward = {"cache": lambda self, cache: 0, "past_key_values": lambda self, past_key_values: 0}
+    kind: Any = type("Model", (), {"forward": forward.get(name, lambda self: 0)})
+    assert cache_name(kind) == name

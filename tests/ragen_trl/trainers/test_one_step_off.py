@@ -252,10 +252,10 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, options: 
     assert logged(resumed, "rollout/staleness") == logged(unbroken, "rollout/staleness")
     if not options:
         again = watched(tmp_path, **saves)
-        (tmp_path / "checkpoint-2" / "rollout_ahead.pickle").unlink()  # it is this that makes them equal
+        (tmp_path / "checkpoint-2" / "rollout_ahead.json").unlink()  # it is this that makes them equal
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
         assert any(not torch.equal(value, end[name]) for name, value in parameters(again).items())
-    assert not (tmp_path / "checkpoint-6" / "rollout_ahead.pickle").exists()
+    assert not (tmp_path / "checkpoint-6" / "rollout_ahead.json").exists()
 
 
 @pytest.mark.usefixtures("python_handles_interrupts")

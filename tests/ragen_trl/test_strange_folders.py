@@ -1,0 +1,60 @@
+"""What a model folder or a checkpoint from elsewhere can do: say how it plays, and run nothing."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragen_trl.cli.eval_plan import read_plan
+from ragen_trl.cli.options import parse
+from ragen_trl.config.commands import RunArguments
+from ragen_trl.errors import OptionError
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.trajectory import Picture, Trajectory, Turn, from_json, to_json
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("model")
+    tokenizer = build_tiny_tokenizer()
+    build_tiny_model(tokenizer, 0, hidden_size=32, num_layers=1).save_pretrained(found)
+    tokenizer.save_pretrained(found)
+    return found
+
+
+def recorded(folder: Path, **options: object) -> str:
+    (folder / "play.json").write_text(json.dumps({"env": "ragen/Bandit-v0", "max_turns": 3, **options}))
+    return str(folder)
+
+
+def test_only_options_of_play_are_read(folder: Path) -> None:
+    others = {"output_dir": "precious", "overwrite": True, "push_to_hub": True, "trust_remote_code": True}
+    model = recorded(folder, **others, learning_rate=123.0)
+    (run, _, args), _ = parse("train", {}, ["--model", model, "--use_cpu", "true"], RunArguments, WarmStartConfig)
+    assert (run.env, args.max_turns) == ("ragen/Bandit-v0", 3)
+    assert args.output_dir != "precious" and not run.overwrite
+    assert not args.push_to_hub and not args.trust_remote_code and args.learning_rate != 123.0
+
+
+@pytest.mark.parametrize("named", [{"env": "theirs:Game-v0"}, {"context": "theirs:write"}])
+def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dict[str, str]) -> None:
+    model, (option, value) = recorded(folder, **named), *named.items()
+    with pytest.raises(OptionError, match=f"--{option} {value}"):
+        parse("train", {}, ["--model", model], RunArguments, WarmStartConfig)
+    with pytest.raises(OptionError, match=f"--{option} {value}"):
+        read_plan({}, ["--model", model])
+
+
+def test_a_trajectory_survives_as_json() -> None:
+    info = {"success": np.bool_(True), "grid": np.eye(2), "thing": object(), "odd": float("inf")}
+    turn = Turn((1, 2), (3,), (-0.1,), "seen", "said", 0.1 + 0.2, info, True, "s", None, (Picture(1, 1, b"\0\1\2"),))
+    rebuilt = Turn((4,), (), (), "seen", "", -2.0, {}, context_ids=(1,))
+    played = Trajectory((turn, rebuilt), 7, 8, truncated=True, limit="turns", next_prompt_ids=(9,))
+    found = from_json(to_json(played))
+    assert found.turns[0].info == {"success": True, "grid": [[1, 0], [0, 1]], "odd": float("inf")}
+    assert found.turns[1] == rebuilt
+    plain = {name: value for name, value in vars(found.turns[0]).items() if name != "info"}
+    assert plain == {name: value for name, value in vars(turn).items() if name != "info"}
+    assert vars(found) | {"turns": ()} == vars(played) | {"turns": ()}
