@@ -2,7 +2,7 @@
 
 A success rate by itself says little: RAGEN's published 0.5B rates are those of a random policy. These are the two rows
 to compare it with. A seed gives the same episode here as in `ragen_trl.evaluate`: the same start state, the same
-outcome seed, the same sampling seed. Left out: learned policies (`ragen_trl.evaluate`) and plots.
+outcome seed, the same sampling seed.
 """
 
 import json

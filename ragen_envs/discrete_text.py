@@ -3,8 +3,7 @@
 Gymnasium has many environments with a `Discrete` action space that can be shown as text (Taxi, CliffWalking,
 Blackjack). `TextFromDiscrete` makes a `TextEnv` from one, so that turns, seeding, baselines and trainers work as they
 do elsewhere. It owns the environment and is not a `Wrapper` around it, because a `TextEnv` promises more than a wrapper
-can pass on: a separate seed for outcomes, the info keys, and what happens after the end. Left out: a guess at what
-success is, and hiding the actions that an action mask rules out.
+can pass on: a separate seed for outcomes, the info keys, and what happens after the end.
 """
 
 import copy

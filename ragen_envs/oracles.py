@@ -3,7 +3,6 @@
 They give the two rows that every result is compared with, data for a warm start, and proofs that tasks can be solved.
 They are `functools.singledispatch` functions on the type of the unwrapped environment: register a policy for a new
 environment with ``@best_action.register``. How a family is solved is in its own folder; here is only the register.
-Left out: learned or approximate policies.
 """
 
 import copy

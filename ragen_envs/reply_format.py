@@ -1,8 +1,7 @@
 """The format of a model's reply: how it is written, how it is read, and the tags.
 
 A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer. The first match counts. Text around it
-is ignored, and there may be whitespace between thought and answer. Left out: repairing a reply that is nearly right,
-because a trainer must score what was sampled.
+is ignored, and there may be whitespace between thought and answer.
 """
 
 import re

@@ -2,8 +2,7 @@
 
 It has what all environments share: text spaces with an explicit charset, matching of action names, seeding with a
 separate stream for outcomes, the info keys, and rendering. It knows nothing about turns, prompts or models;
-`AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human" render mode (`python -m
-ragen_envs play` shows the text in a terminal).
+`AgentTurns` does.
 """
 
 import abc

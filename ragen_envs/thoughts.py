@@ -8,8 +8,6 @@ is: register one for a new environment with ``@explain.register``. What a family
 - The thought names the first action of the answer, and as the last action that it names.
 - An action that plainly does not lead on, as demonstrations with noise have them, is tried; nothing praises it.
 - Wording and length differ, and are drawn from a generator.
-
-Left out: thoughts about several actions, and a language model that writes them.
 """
 
 import functools

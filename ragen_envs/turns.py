@@ -1,11 +1,10 @@
 """AgentTurns: one model reply in, the next user message out.
 
 Every message is written here. The reply format that a message shows is the one that parses the reply (`reply_format`),
-so that the two always agree. Left out: chat templates and tokens, and repeating a wrong reply to the model (a small
-model copies what it reads).
+so that the two always agree.
 
 With ``observation="image"`` a message is a picture and a text: the picture is what `render` draws, and the text has
-what no picture shows. Left out: several pictures in a message.
+what no picture shows.
 """
 
 from collections.abc import Sequence

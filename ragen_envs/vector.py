@@ -2,9 +2,7 @@
 
 `gymnasium.make_vec(id, n, "sync")` puts three wrappers around every environment and merges info dicts key by key. Here
 one loop steps the bare environments, counts the steps of `TimeLimit` and gathers each info key at once. The results are
-the same, seed for seed. Left out: NumPy physics for all environments at once. Observations are strings, and random
-outcomes must come from each environment's own generator. Even the best case (a lake without slipping, no invalid
-action) was therefore less than twice as fast, and needs a second copy of the physics.
+the same, seed for seed.
 """
 
 import functools

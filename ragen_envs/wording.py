@@ -1,6 +1,6 @@
 """Words of the thoughts that oracles think: a random choice of phrases, numbers, and where something lies on a map.
 
-A family's `thoughts` module writes its sentences with these. Left out: grammar beyond the sentences that are needed.
+A family's `thoughts` module writes its sentences with these.
 """
 
 from collections.abc import Sequence

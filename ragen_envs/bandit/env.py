@@ -1,8 +1,6 @@
 """Bandit: several arms that are known only by name, and one choice. The smallest test of learning with noisy rewards.
 
-The numbers are those of RAGEN's code. Its paper has 0.15 for the safe arm, which ``low_reward=0.15`` sets. Left out:
-the arms with Gaussian pay-outs of early RAGEN. Their means are drawn for each episode and no name hints at them, so
-that nothing can be learned from a single choice: every policy succeeds as often as a random one.
+The numbers are those of RAGEN's code. Its paper has 0.15 for the safe arm, which ``low_reward=0.15`` sets.
 """
 
 from collections.abc import Mapping, Sequence

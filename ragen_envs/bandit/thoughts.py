@@ -1,8 +1,7 @@
 """What a player thinks before the choice of an arm: what the names stand for.
 
 A name sounds steady or daring, as most people would say; nothing here looks at what an arm pays, which the player
-cannot know. So the thought is the same whichever arm is the better one. Left out: names that are not in the two lists.
-They are only named.
+cannot know. So the thought is the same whichever arm is the better one.
 """
 
 import re

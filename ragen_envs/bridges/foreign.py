@@ -1,8 +1,7 @@
 """What all environments of other packages have in common when they are played here.
 
 Each is a `TextEnv` (an action is any text) or a `ToolEnv` (an action is a call of a tool, or words). What the other
-side answers is a `Reaction`; rewards, ends and info are passed on as they are. Left out: names of actions, because
-other packages do not list them, and a guess at what an invalid action is, because the other side judges it itself.
+side answers is a `Reaction`; rewards, ends and info are passed on as they are.
 """
 
 import abc

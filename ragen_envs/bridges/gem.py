@@ -9,9 +9,6 @@ These environments with its vectors and wrappers. A message and a reply are thos
     gem.register("ragen:FrozenLake", GemEnvironment, env="ragen/FrozenLake-v0")
     envs = gem.make_vec(["ragen:FrozenLake"] * 8)
     messages, infos = envs.reset(seed=0)
-
-Left out: its tools (calculators in a wrapper, search), which read calls from the reply's text by themselves, pictures,
-and `random_action` of its games, whose own `sample_random_action` is always the same answer in some of them.
 """
 
 import copy

@@ -1,7 +1,4 @@
-"""How the bridges outwards make what they show: one environment, or one in turns with the default limits.
-
-Left out: copies of an environment that exists, because each session, episode or process has its own.
-"""
+"""How the bridges outwards make what they show: one environment, or one in turns with the default limits."""
 
 from collections.abc import Callable
 

@@ -10,9 +10,6 @@ A server. A client sends whole replies and reads user messages, as in `AgentTurn
     from openenv.core.env_server import create_app
     app = create_app(*openenv_environment("ragen/FrozenLake-v0"), max_concurrent_envs=64)
     uvicorn.run(app)
-
-Left out: starting servers in containers or from a hub (OpenEnv's own clients do that; give the address of what they
-started), actions that are neither text nor tools, and pictures.
 """
 
 import dataclasses

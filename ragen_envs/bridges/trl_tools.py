@@ -6,7 +6,7 @@ A row of the dataset is one start state:
     factory = trl_environment("ragen/FrozenLake-v0")
     GRPOTrainer(model, train_dataset=Dataset.from_dict(rows), environment_factory=factory).train()
 
-Nothing of TRL is imported. Left out: its environments here; TRL has none of its own.
+Nothing of TRL is imported.
 """
 
 import functools

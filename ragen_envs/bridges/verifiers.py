@@ -10,8 +10,7 @@ These environments as a `MultiTurnEnv`. A message and a reply are those of `Agen
     env = verifiers_environment("ragen/FrozenLake-v0", seeds=range(10_000, 10_512))
 
 Its environments run whole rollouts and ask a client for each reply. Here the client waits for the next `step`, so that
-prompts, stop conditions and rubrics are its own. All rollouts share one event loop in a thread. Left out: rubrics that
-score groups, pictures, and its version 0.3 and later, which have tasks and harnesses instead of these classes.
+prompts, stop conditions and rubrics are its own. All rollouts share one event loop in a thread.
 """
 
 import asyncio

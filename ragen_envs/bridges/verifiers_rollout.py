@@ -1,7 +1,7 @@
 """Rollouts of verifiers that wait for replies from outside: a client, an event loop in a thread, and texts of messages.
 
 Verifiers' environments run a rollout to its end and ask a client for each reply. The client here passes the question on
-and waits for the next reply. Left out: tokens and log-probabilities, because a trainer here has its own.
+and waits for the next reply.
 """
 
 import asyncio

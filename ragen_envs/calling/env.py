@@ -2,7 +2,6 @@
 
 A subclass gives Python functions as `tools`, a task, and a judge of the state that was reached. Here are descriptions
 for the model, the check of arguments, errors as observations, and limits of time and of output.
-Left out: tools that are coroutines (the bridge to MCP has them, on a thread of its own).
 """
 
 import abc

@@ -6,9 +6,7 @@
 | ``json`` | Llama 3.1 and 3.2 | ``{"name": …, "parameters": {…}}``, several with ``;`` between them |
 
 A reply without a call is an answer in words. Reading takes either form, because a model must not be penalised for what
-another one is asked to write; only writing needs to know which one. Text around tagged calls is ignored. Left out:
-repairing JSON that is nearly right, because a trainer must score what was sampled, and the XML of Qwen3.5 and Nemotron,
-whose arguments have no types.
+another one is asked to write; only writing needs to know which one. Text around tagged calls is ignored.
 """
 
 import json

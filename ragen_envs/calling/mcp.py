@@ -2,7 +2,7 @@
 
 The server is a process of its own that speaks over its standard input and output. Its tools are the actions; what is to
 be done, and whether it was, a server does not know: tasks and a judge are arguments. The SDK is asynchronous, so each
-environment has a thread with an event loop. Left out: servers over HTTP, and prompts, resources and sampling.
+environment has a thread with an event loop.
 """
 
 import asyncio

@@ -2,8 +2,7 @@
 
 A schema is made as `transformers.utils.get_json_schema` makes it, from type hints and a docstring in Google's style, so
 that a model sees what it would see of the same function in TRL. It is made here because environments import neither
-torch nor Transformers. Left out: enumerations, images, sound, and keywords of JSON Schema beyond those of `fault`; a
-server that wants more of its arguments says so itself.
+torch nor Transformers.
 """
 
 import inspect

@@ -2,7 +2,7 @@
 
 A call is the JSON text ``{"name": "find_customer", "arguments": {"name": "Anna Bell"}}``. It is the primitive action of
 an environment with tools, whatever form a chat template gives it. ``{"answer": "Done."}`` is the other one: words
-instead of a call. Left out: results other than text.
+instead of a call.
 """
 
 import json

@@ -2,8 +2,7 @@
 
 It is `AgentTurns` with calls instead of tagged actions: limits, penalty, rewards and info are the same. The caller
 renders the chat template, which shows the tools (`ToolTurns.tools`) and writes results as messages of the role "tool"
-(`info["tool_results"]`). Left out: a list of the tools in the first message, because the template writes it, and
-windows over the last turns, because a result without its call says little.
+(`info["tool_results"]`).
 """
 
 from collections.abc import Sequence

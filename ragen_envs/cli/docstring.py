@@ -1,8 +1,7 @@
 """What the docstrings of an environment say: its sections, and its arguments with their defaults.
 
 Sections are those of Gymnasium, ``## Description`` and so on, in the docstring of the class. Arguments are described in
-Google's style, after ``Args:``, in the docstring of `__init__` or of the class. Left out: other styles, because what is
-not found is shown as not described.
+Google's style, after ``Args:``, in the docstring of `__init__` or of the class.
 """
 
 import inspect

@@ -1,7 +1,6 @@
 """One short episode of an environment, to show what it is like: as messages to a model, or as a moving picture.
 
-The oracle plays it, or the random policy where there is no oracle. Left out: a choice of the seed, because the first
-good one will do.
+The oracle plays it, or the random policy where there is no oracle.
 """
 
 import textwrap

@@ -1,7 +1,6 @@
 """Reads single keys from a terminal, without Enter, and always restores the terminal's mode.
 
-It needs termios, which only POSIX has. Elsewhere `is_available` is False, and a caller reads lines instead. Left out:
-the mouse, and modifiers (a key with a modifier counts as the plain key).
+It needs termios, which only POSIX has. Elsewhere `is_available` is False, and a caller reads lines instead.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Everything on it is read from where it is declared: the id, its arguments and limit from the registry; spaces and render
 modes from the environment; description, rewards and arguments from the docstrings; what oracles there are from their
-registers. So an environment has its page as soon as it is registered. Left out: an editor's hand.
+registers. So an environment has its page as soon as it is registered.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Arithmetic on a few whole numbers: reading expressions, writing random ones, and finding one with a given value.
 
 Values are exact fractions, so that rounding never decides whether an answer is right. Nothing is passed to `eval`, and
-no text makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with an explicit stack. Left out:
-decimals, powers and names.
+no text makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with an explicit stack.
 """
 
 import functools

@@ -2,7 +2,6 @@
 
 `arithmetic` reads and evaluates expressions; here are the task and its reward. It is also the shortest environment with
 free-form actions, and a template for your own: an instruction, a start, a parser of actions, and what an action does.
-Left out: data sets. Each task is made from a random expression and therefore always has a solution.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What somebody who solves a Countdown task thinks before the answer: the arithmetic, one operation after the other.
-
-Left out: how the expression was found. The solver tries all of them.
-"""
+"""What somebody who solves a Countdown task thinks before the answer: the arithmetic, one operation after the other."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,6 @@
 """FrozenLake as a text environment: Gymnasium's physics, RAGEN's random starts and symbols.
 
-`maps` draws the lakes, `picture` paints them, `oracle` plans on them; here they are played. Left out: Gymnasium's named
-maps and reward schedules, which no text benchmark uses.
+`maps` draws the lakes, `picture` paints them, `oracle` plans on them; here they are played.
 """
 
 from collections.abc import Mapping

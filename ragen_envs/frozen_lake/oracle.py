@@ -1,7 +1,6 @@
 """Optimal play on a frozen lake, by value iteration over a finite horizon.
 
-The number of actions left decides what is best: with few of them the player must take risks. Left out: an infinite
-horizon, which no episode has.
+The number of actions left decides what is best: with few of them the player must take risks.
 """
 
 import functools

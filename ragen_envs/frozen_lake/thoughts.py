@@ -1,6 +1,6 @@
 """What a player on a frozen lake thinks before a move: where the goal lies, which hole is near, and where to go.
 
-All of it can be seen on the map. Left out: probabilities, which the rules do not show.
+All of it can be seen on the map.
 """
 
 from collections.abc import Sequence

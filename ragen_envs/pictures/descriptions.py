@@ -2,7 +2,6 @@
 
 A description says where things are, in two ways: a place, as ``box (2, 3)``, with rows and columns counted from 0 at
 the top left; or a relation, as ``box is above target``. Both are compared with the map that the text environment shows.
-Left out: other ways to say it (they count as nothing said), maps in other symbols than the defaults, and shops.
 """
 
 import re

@@ -1,6 +1,6 @@
 """A moving picture of an episode, as a GIF.
 
-Pillow writes it and is imported for it only. Left out: videos in other formats, for which Gymnasium has `RecordVideo`.
+Pillow writes it and is imported for it only.
 """
 
 from collections.abc import Sequence

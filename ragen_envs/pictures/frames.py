@@ -1,7 +1,4 @@
-"""Pictures of one size, whatever size an environment draws them in: scaled down and put on a square.
-
-Left out: scaling up, which would add pixels and nothing to see, and cutting.
-"""
+"""Pictures of one size, whatever size an environment draws them in: scaled down and put on a square."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,8 +1,7 @@
 """Pixels of a drawing in SVG, for environments whose pictures come as such.
 
-`resvg_py` computes them without fonts and without system libraries, the same ones each time. It comes with
-``pip install 'ragen-trl[vision]'`` and is imported for the first picture. Left out: text in drawings, which would need
-fonts, and anything that a drawing refers to in other places.
+`resvg_py` computes them without fonts and without system libraries, the same ones each time. It comes with ``pip
+install 'ragen-trl[vision]'`` and is imported for the first picture.
 """
 
 import functools

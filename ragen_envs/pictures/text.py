@@ -1,8 +1,7 @@
 """A picture of a text, for environments that have nothing better to draw.
 
 Pillow draws with the font that it contains, so that no font files are needed. It is imported for the first picture:
-without pictures it need not be installed. Pictures of all texts have one size, as the frames of a video must. Left out:
-a fixed-width font, which Pillow does not contain.
+without pictures it need not be installed. Pictures of all texts have one size, as the frames of a video must.
 """
 
 import functools

@@ -1,7 +1,6 @@
 """Sokoban as a text environment: the rules and rewards of gym-sokoban, RAGEN's symbols and settings.
 
-Rooms are drawn in `rooms` or read in `levels`, solved in `solver` and painted in `picture`; here they are
-played. Left out: gym-sokoban's own pull and no-op actions and its tiny-world pictures.
+Rooms are drawn in `rooms` or read in `levels`, solved in `solver` and painted in `picture`; here they are played.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Reads Sokoban levels in the XSB text format, which public level sets use.
 
 A level is a block of lines made of the symbols below. Anything else between the blocks (titles, authors, lines that
-begin with ``;``, walls that enclose nothing) is ignored. Left out: run-length encoding and other notations of the same
-symbols.
+begin with ``;``, walls that enclose nothing) is ignored.
 """
 
 import os

@@ -4,7 +4,6 @@ The method is that of gym-sokoban with RAGEN's changes: a walk carves the floor,
 depth-first search over pulls looks for the state that is hardest to undo. Such a room can always be solved. Two things
 differ on purpose. All randomness comes from the generator that is passed in, so that a room is the same in every
 process. And where the original gives up after four attempts and takes a new seed, this continues to draw.
-Left out: a lower bound on the length of the solution (`solver` finds the length).
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A solution is shortest in moves, counting both pushes and steps, because an action limit and the step penalty count
 these. It is good for rooms of the sizes that language models play. A hard level of a public set reaches `MAX_STATES`,
-which is an error. Left out: macro moves, corral pruning and other methods that large levels need.
+which is an error.
 """
 
 import functools

@@ -1,7 +1,6 @@
 """What a player in a Sokoban room thinks before a move: where the next box must go, and from which side it is pushed.
 
-The solver says which push comes next; the rest can be seen in the room. Left out: what is not on a shortest solution.
-Such a move is only tried.
+The solver says which push comes next; the rest can be seen in the room.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What ALFWorld's games need beside TextWorld: short names of things, and the type of a task.
-
-Left out: its pictures, its hand-written experts, and the tasks in the words of people (``goal_desc_human_anns_prob``).
-"""
+"""What ALFWorld's games need beside TextWorld: short names of things, and the type of a task."""
 
 import json
 from collections import Counter

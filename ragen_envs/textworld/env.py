@@ -1,8 +1,6 @@
 """TextWorld as a text environment: commands in, the game's answers out.
 
-`games` makes and finds the games, `scenes` plays them; here are the task, the rewards and the spaces. Left out: the
-game's own parser. TextWorld's would also read ``get key`` for ``take key``; here a command is one of the admissible
-ones, so that any other text changes nothing, as everywhere in this package.
+`games` makes and finds the games, `scenes` plays them; here are the task, the rewards and the spaces.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """Game files: made by TextWorld and kept in a cache, or found in a folder.
 
 A game takes some seconds to make, because Inform 7 compiles it. It is made when it is first played, and then lies in
-``CACHE/textworld-VERSION/SIZE/NUMBER/`` for good: version, size and number decide every byte of it. Left out: removing
-games. The folder may be deleted whenever nothing plays.
+``CACHE/textworld-VERSION/SIZE/NUMBER/`` for good: version, size and number decide every byte of it.
 """
 
 import functools

@@ -5,8 +5,6 @@ holds no interpreter: it can be copied, pickled and stepped in any process, and 
 it once. The interpreters are kept here, a few for each file, each at the end of some way. One that stands on the way to
 the wanted scene goes on from there; otherwise one starts again from the beginning. (TextWorld can copy an interpreter,
 which takes ten times as long as playing the commands again.)
-
-Left out: games that draw something while they are played. TextWorld's do not.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """What a player of a text adventure thinks before a command: what it needs is here, or in the player's hands.
 
-A command that is admissible proves it: what can be dropped is carried, what can be opened is closed. Left out: which
-key fits and what lies in other rooms, which a player need not know.
+A command that is admissible proves it: what can be dropped is carried, what can be opened is closed.
 """
 
 import re

@@ -1,8 +1,4 @@
-"""Tasks over a local database that need two to six calls of tools, graded by the state that they reach.
-
-Left out: tasks that ask for an answer in words, whose grading would depend on wording, and a limit on calls, which the
-wrappers have.
-"""
+"""Tasks over a local database that need two to six calls of tools, graded by the state that they reach."""
 
 import copy
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """WebShop by tool calls: `search`, `click`, `filter_results` and `buy` of the same store, with the same rewards.
 
-It plays a `WebShop`, whose pages are the results. Left out: a registered id; `WebShopTools` is made directly, and takes
-the arguments of the store that decide what is bought.
+It plays a `WebShop`, whose pages are the results.
 """
 
 from collections.abc import Callable, Mapping, Sequence

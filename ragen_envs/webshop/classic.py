@@ -4,8 +4,7 @@ It presses the page's own buttons and links, and answers as the store does in pa
 actions and addresses, whatever the server's address and the names of sessions are. `open_session` finds out by itself
 which kind a server is. Pages do not tell everything: the reward is the server's formula, goals are drawn uniformly
 (their weights are on no page), and the rewards `tiered` and `success` and splits by product do not exist. The mode
-`html` shows the server's own source, in which links name the session. Left out: filters and `buy[id]`, which the
-original does not have, and searches for blanks alone or with control characters, which servers refuse.
+`html` shows the server's own source, in which links name the session.
 """
 
 import json

@@ -1,8 +1,7 @@
 """HTTP to a store: requests, which errors are failures of the connection, and when to try again.
 
 A request that fails is tried again after growing waits; one that the store refuses (4xx) is not. `session` decides
-whether to repeat only a request or a whole session. Left out: asynchronous requests (environments that wait are stepped
-in threads).
+whether to repeat only a request or a whole session.
 """
 
 import functools

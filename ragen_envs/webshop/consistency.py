@@ -3,7 +3,7 @@
 A model that is rewarded only for actions may write anything as its thought. `consistency` compares words: does the end
 of the thought mention what is then done? Only the last `LAST_WORDS` words count, because a decision comes at the end,
 and a thought that lists every action must not match them all. It is a small bonus that a trainer may add; success
-ignores it. Left out: any judgement of whether the thought is right.
+ignores it.
 """
 
 import re

@@ -2,9 +2,7 @@
 
 The store is `webshop_server`. This is a client that always speaks HTTP: to a server at `base_url`, or by default to the
 real Flask app in this process, so that nothing has to be started. The store decides what is on a page, what an action
-does, what its reward is (in `webshop_server.goals`), and what products look like. Left out: photographs of products,
-and anything that would show the goal before the purchase (the oracle in `policies` reads it from a store in this
-process).
+does, what its reward is (in `webshop_server.goals`), and what products look like.
 """
 
 import re

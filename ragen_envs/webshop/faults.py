@@ -1,7 +1,4 @@
-"""What is wrong with an episode in a store: nothing bought, or in which way what was bought is not what was wanted.
-
-Left out: where the mistake was made (a wrong search, a wrong choice among results).
-"""
+"""What is wrong with an episode in a store: nothing bought, or in which way what was bought is not what was wanted."""
 
 from collections.abc import Sequence
 

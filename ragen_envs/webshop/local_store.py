@@ -1,7 +1,6 @@
 """The store in this process: the Flask app of `webshop_server`, made once for all environments with the same settings.
 
-Only this module imports `webshop_server`, and only when a store is opened. Left out: closing a store. It lives as long
-as its process, so that all catalogues that a process opens stay in memory.
+Only this module imports `webshop_server`, and only when a store is opened.
 """
 
 import functools

@@ -3,7 +3,7 @@
 The original's server has pages and no JSON API. These functions read a page as the original's own environments do, by
 its classes and identifiers: every text node that is not in a head, a script or a style, joined by " [SEP] "; buttons by
 `.btn`, products by `.product-link`, options by radio buttons with the address that a choice leads to. They do not
-honour what a style sheet hides, as the originals do not. Left out: sending anything (`classic` does).
+honour what a style sheet hides, as the originals do not.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,7 +3,6 @@
 The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
 every option that the instruction names, buy. It sees what a model sees. The oracle needs the store in this process,
 because a server never shows the goal before the purchase.
-Left out: reading descriptions, comparing products, a second search; filters, which the search makes unnecessary.
 
 All functions take an environment after `reset`, do not change it, and return an action.
 """

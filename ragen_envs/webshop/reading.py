@@ -1,7 +1,7 @@
 """What a customer reads on a page of the store: the products of a page of results, the options of a product.
 
 For rules and thoughts, which see what a model sees. They read the modes `text` and `short`; on pages of other modes
-they find nothing. Left out: descriptions, features, and what `available_actions` says by itself.
+they find nothing.
 """
 
 import re

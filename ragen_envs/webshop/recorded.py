@@ -7,8 +7,7 @@ The authors of WebShop published 1571 of them as JSON Lines (`il_trajs_finalized
     {"states": ["WebShop\nInstruction: \n…", "Instruction:\n…"], "actions": ["search[red shoes]", "click[b0red1]"]}
 
 No store is needed: the pages are in the file. `best_action` gives what the person did, so that a warm start learns from
-it as from any oracle. Left out: the other fields (what could be clicked, pictures), and the score of the purchase,
-which is not in the file.
+it as from any oracle.
 """
 
 import json

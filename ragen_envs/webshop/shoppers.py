@@ -13,8 +13,7 @@ that found nothing.
 
 Its mistakes are those of people: a word is left out of a search, a product that would do is left again, an option is
 forgotten. All but the last can be made good, and cost actions; a product is left only while enough actions remain.
-`careless_shop_action` says how often each is made. Left out: reading descriptions, comparing products, filters, and the
-original's formula: prices and options are judged by the corrected one in every reward mode.
+`careless_shop_action` says how often each is made.
 """
 
 import re

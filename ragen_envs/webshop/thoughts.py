@@ -1,8 +1,7 @@
 """What a customer thinks before an action in a store: what of the request is matched, and what is missing.
 
-Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows,
-is never named. Left out: descriptions and features, and pages in other modes than `text` and `short`,
-on which products have no title and price here.
+Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows, is
+never named.
 """
 
 import re

@@ -1,7 +1,7 @@
 """A small shop as a text environment: the same store with 96 products, and with pages and actions of a few words.
 
 It translates the store's actions and pages into shorter ones, so that a small model reads a hundred tokens a turn and
-not a thousand. Left out: results after the first five, options, sub pages.
+not a thousand.
 """
 
 import random

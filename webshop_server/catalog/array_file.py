@@ -1,9 +1,8 @@
 """One file for many arrays, mapped into memory by all processes that read it: a search index, the goals.
 
-Layout: 8 bytes of magic, length and CRC-32 of a header, the header in JSON (what the arrays are; type, place and
-length of each array; size of the file), then the arrays at multiples of 64 bytes. A file is written under a temporary
-name and gets its own only when it is complete and on the disk, so a reader sees a whole file or none. Left
-out: checksums of the arrays, because reading them would load every page of the file at each start.
+Layout: 8 bytes of magic, length and CRC-32 of a header, the header in JSON (what the arrays are; type, place and length
+of each array; size of the file), then the arrays at multiples of 64 bytes. A file is written under a temporary name and
+gets its own only when it is complete and on the disk, so a reader sees a whole file or none.
 """
 
 import json

@@ -1,7 +1,6 @@
 """JSON files that are larger than memory, one value at a time: arrays, objects, and JSON Lines.
 
 A value is decoded by the standard library's decoder from a window on the file that holds little more than that value.
-Left out: values that are themselves too large for memory; one of more than `MAX_VALUE` characters is refused.
 """
 
 import json

@@ -1,7 +1,6 @@
 """In which way a purchase is not what was wanted, in words that do not tell the goal.
 
-The second of the reports that this project answers lists its failures so: wrong color, kind, size, price. Left out:
-what exactly was asked for, which nobody learns from a server.
+The second of the reports that this project answers lists its failures so: wrong color, kind, size, price.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,9 +3,8 @@
 A human goal is a request somebody wrote. A synthetic goal is a product's generated request with one choice of each of
 its options, so a product with 3 colours and 4 sizes makes 12. The order is the original's: as in the catalogue, then
 shuffled with `random.Random(233)`. The original draws price bounds from an unseeded generator, so that goal 17 asks for
-another price in each process; here the bound follows from the hash of the catalogue, its seed and the goal.
-A large catalogue has millions of goals: `tables` keeps a few bytes of each and `Goals` makes the rest when it is asked.
-Left out: the original's draw never returns its last goal; `sample` does.
+another price in each process; here the bound follows from the hash of the catalogue, its seed and the goal. A large
+catalogue has millions of goals: `tables` keeps a few bytes of each and `Goals` makes the rest when it is asked.
 """
 
 import hashlib

@@ -15,8 +15,6 @@ these points and no others:
 | of a range it is drawn, and on no page | without a priced option it is the lower end |
 | attributes in capitals are never found in the texts | they are |
 | a noun twice in the wanted title must be met twice, which cannot be | it counts once |
-
-Left out: a purchase without attributes asked for; `make_goals` makes no such goal.
 """
 
 from collections.abc import Mapping

@@ -15,10 +15,8 @@ An episode is worth the best tier it reached:
 A step is paid what it adds to the best tier so far. So the credits of an episode add up to its tier whatever its
 length, and an action that is repeated pays once. The right kind is defined as a `kinds.nearness` of 1, by the shelves
 of the shop and not by words of titles. Measured: 2.3 % of random pairs of a goal and another product of the generated
-catalogue, 0.2 % of the public set.
-A blind purchase, before any search or page showed the right kind, earns at most 0.2 unless it is the right item.
-The task's own score and its success stay what the reward formula says. Left out: payment for leaving a page again, for
-speed, or for rank in the results.
+catalogue, 0.2 % of the public set. A blind purchase, before any search or page showed the right kind, earns at most 0.2
+unless it is the right item. The task's own score and its success stay what the reward formula says.
 """
 
 from dataclasses import dataclass

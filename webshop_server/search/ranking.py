@@ -7,8 +7,7 @@ that have none of the terms so far are out (Turtle and Flood's MaxScore, 1995). 
 are then only looked up for those that are still in the running.
 
 Bounds and sums in float32, in any order, decide who is out, never a score. A document is out only if it stays below the
-place by more than the rounding of all additions. The scores of the others are added up again as Lucene does it. Left
-out: bounds by how often a term occurs or how long a document is, which would take other postings.
+place by more than the rounding of all additions. The scores of the others are added up again as Lucene does it.
 """
 
 from collections.abc import Sequence

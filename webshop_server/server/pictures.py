@@ -3,7 +3,7 @@
 A symbol of the product's kind on a pale background: of the last word of its search phrase that has one, else of its
 place in the shop, the last part first, else of its department. The product's identifier gives the hue of the
 background; the symbol takes the colour that was chosen or that the title names. Digits are lines as well, so that no
-picture depends on the fonts of a machine. Left out: any attempt to look like the product.
+picture depends on the fonts of a machine.
 """
 
 import hashlib

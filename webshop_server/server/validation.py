@@ -1,7 +1,7 @@
 """Reads what clients send. What cannot be read is refused with a status, a code and a sentence that says what to do.
 
 Everything from outside passes through here before anything else sees it: names of sessions, pages, options, filters and
-JSON bodies. Left out: repair of input, and any reader that evaluates it.
+JSON bodies.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The original has none; people have them in every shop, so they exist beyond parity only. A filter looks at the first
 `SEARCH_DEPTH` hits of a search or of a list such as `<c> fashion`, not only at the 50 that are shown; of `<r>`, at the
-sample that is shown. Left out: sorting, and filters joined by "or".
+sample that is shown.
 """
 
 import re

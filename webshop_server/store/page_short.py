@@ -8,7 +8,7 @@ start page says the task.
     1. Soft cotton towel, blue | $12.00
     2. Linen towel | from $19.50
 
-`click[2]` and `buy[2]` mean the product with that number. Left out: parity mode, where pages are the original's.
+`click[2]` and `buy[2]` mean the product with that number.
 """
 
 from collections.abc import Iterator

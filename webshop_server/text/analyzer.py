@@ -1,7 +1,6 @@
 """From text to search terms, exactly as pyserini's DefaultEnglishAnalyzer on Lucene 9.5 makes them.
 
-It splits words by UAX #29, removes a possessive 's, lower-cases, removes 33 stop words and takes Porter's stems. Left
-out: the positions of terms, which the ranking does not use.
+It splits words by UAX #29, removes a possessive 's, lower-cases, removes 33 stop words and takes Porter's stems.
 """
 
 from functools import lru_cache

@@ -1,7 +1,7 @@
 """The Porter stemmer, with the two changes its author made later, as Lucene's PorterStemFilter applies it.
 
 M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980. Later: "bli" becomes "ble" (where "abli" became
-"able"), "logi" becomes "log", and words of one or two letters are left alone. Left out: a cache; the analyzer has one.
+"able"), "logi" becomes "log", and words of one or two letters are left alone.
 """
 
 import re

@@ -1,9 +1,8 @@
 """A made-up shop of any size: fifty shelves in five departments, deterministic by seed.
 
 Products come in families of near-duplicates: same brand, line and shelf, but each differs from the first in one
-property or in what there is to choose. Only reading tells which is the right one. Products are made one at a
-time and the first thousand are the same whatever the size, so a million need no memory.
-Left out: pictures, reviews and ratings, which the original does not use either.
+property or in what there is to choose. Only reading tells which is the right one. Products are made one at a time and
+the first thousand are the same whatever the size, so a million need no memory.
 """
 
 import itertools
