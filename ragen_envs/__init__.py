@@ -1,12 +1,7 @@
 """Text environments for language-model agents, as plain Gymnasium environments.
 
-Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not load plug-ins by itself;
-``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
-
-Each module imports only modules that come before it: `errors`, `arguments`, `reply_format`, `coordinates`, `wording`
-and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments; `calling`; `tools`;
-`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
-only the names in ``__all__``.
+Importing this package registers the ``ragen/...`` ids; ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports it
+for you. Nothing here imports torch, and `ragen_trl` uses only the names in ``__all__``.
 """
 
 import gymnasium

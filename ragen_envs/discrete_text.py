@@ -1,9 +1,7 @@
-"""TextFromDiscrete: a text environment made from one with numbered actions.
+"""TextFromDiscrete: a text environment made from one with numbered actions, such as Taxi or Blackjack.
 
-Gymnasium has many environments with a `Discrete` action space that can be shown as text (Taxi, CliffWalking,
-Blackjack). `TextFromDiscrete` makes a `TextEnv` from one, so that turns, seeding, baselines and trainers work as they
-do elsewhere. It owns the environment and is not a `Wrapper` around it, because a `TextEnv` promises more than a wrapper
-can pass on: a separate seed for outcomes, the info keys, and what happens after the end.
+It owns the environment instead of wrapping it, because a `TextEnv` promises more than a wrapper can pass on: a separate
+seed for outcomes, the info keys, and what happens after the end.
 """
 
 import copy

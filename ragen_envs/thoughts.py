@@ -1,12 +1,10 @@
 """Oracles in words: one or two true sentences before an answer, computed from the state.
 
-`explain` is a `functools.singledispatch` function on the type of the unwrapped environment, as `oracles.best_action`
-is: register one for a new environment with ``@explain.register``. What a family says is in its own folder, in a module
-`thoughts`; here is only the register. The rules for all of them:
+`explain` dispatches on the type of the unwrapped environment; register your own with ``@explain.register``. The rules:
 
-- Every sentence is true of the state, and says nothing that a player cannot know: no outcomes, no seeds, no values.
-- The thought names the first action of the answer, and as the last action that it names.
-- An action that plainly does not lead on, as demonstrations with noise have them, is tried; nothing praises it.
+- Every sentence is true of the state and says nothing that a player cannot know: no outcomes, seeds or values.
+- The last action that the thought names is the first action of the answer.
+- An action that plainly does not lead on, as noisy demonstrations have them, is tried; nothing praises it.
 - Wording and length differ, and are drawn from a generator.
 """
 

@@ -1,10 +1,7 @@
 """AgentTurns: one model reply in, the next user message out.
 
-Every message is written here. The reply format that a message shows is the one that parses the reply (`reply_format`),
-so that the two always agree.
-
-With ``observation="image"`` a message is a picture and a text: the picture is what `render` draws, and the text has
-what no picture shows.
+Every message is written here, and the reply format that it shows is the one that parses the reply. With
+``observation="image"`` a message is what `render` draws, and a text with what no picture shows.
 """
 
 from collections.abc import Sequence

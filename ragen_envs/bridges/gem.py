@@ -1,14 +1,9 @@
-"""GEM (``pip install gem-llm``) both ways: its games in this package, and these environments in it.
+"""GEM (``pip install gem-llm``) both ways: its games here, and these environments with its vectors and wrappers.
 
-Its games, as any other environment here:
+A game of GEM's is played as any environment here; ``gem.make_vec`` makes ours once they are registered:
 
     turns = AgentTurns(GemText("game:GuessTheNumber-v0-easy"), max_actions_per_turn=1)
-
-These environments with its vectors and wrappers. A message and a reply are those of `AgentTurns`:
-
     gem.register("ragen:FrozenLake", GemEnvironment, env="ragen/FrozenLake-v0")
-    envs = gem.make_vec(["ragen:FrozenLake"] * 8)
-    messages, infos = envs.reset(seed=0)
 """
 
 import copy

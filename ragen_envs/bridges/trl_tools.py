@@ -1,12 +1,10 @@
-"""TRL's own `GRPOTrainer` plays an environment here by tool calls: its `environment_factory`.
+"""Lets TRL's own `GRPOTrainer` play an environment by tool calls, through its `environment_factory`.
 
 A row of the dataset is one start state:
 
     rows = {"prompt": [[{"role": "user", "content": ""}]] * 512, "seed": range(10_000, 10_512)}
     factory = trl_environment("ragen/FrozenLake-v0")
     GRPOTrainer(model, train_dataset=Dataset.from_dict(rows), environment_factory=factory).train()
-
-Nothing of TRL is imported.
 """
 
 import functools

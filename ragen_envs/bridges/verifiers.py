@@ -1,16 +1,11 @@
 """Verifiers (``pip install 'verifiers>=0.2,<0.3'``) both ways: its environments here, and these environments in it.
 
-Its environments, as any other environment here, by text or by calls:
-
     turns = AgentTurns(VerifiersText(verifiers.load_environment("wordle")), max_actions_per_turn=1)
     turns = ToolTurns(VerifiersTools(verifiers.load_environment("wiki-search")))
-
-These environments as a `MultiTurnEnv`. A message and a reply are those of `AgentTurns`:
-
     env = verifiers_environment("ragen/FrozenLake-v0", seeds=range(10_000, 10_512))
 
-Its environments run whole rollouts and ask a client for each reply. Here the client waits for the next `step`, so that
-prompts, stop conditions and rubrics are its own. All rollouts share one event loop in a thread.
+Verifiers runs whole rollouts and asks a client for each reply. The client here waits for the next `step`, so prompts,
+stop conditions and rubrics stay Verifiers' own.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Playing an environment by hand, or watching a policy: as single actions, or as the messages that a model gets.
+"""Play an environment by hand or watch a policy, as single actions or as the messages that a model gets.
 
-Two games show the same environment: `Moves` takes one action at a time, `Replies` takes whole replies and shows the
-messages of `AgentTurns` exactly, or those of `ToolTurns` where actions are calls. A seed gives the same episode as in
-the baselines, including the outcomes. Nothing here prints or reads: a function `show` is passed in, and `players`
-decide.
+`Moves` takes one action at a time; `Replies` takes whole replies and shows the exact messages of `AgentTurns` or
+`ToolTurns`. A seed gives the same episode as in the baselines.
 """
 
 import contextlib

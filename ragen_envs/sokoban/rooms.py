@@ -1,9 +1,8 @@
-"""Sokoban rooms, and how a random one is drawn: a random walk carves it, playing backwards places the boxes.
+"""Draws random Sokoban rooms as gym-sokoban does with RAGEN's changes, so each can be solved.
 
-The method is that of gym-sokoban with RAGEN's changes: a walk carves the floor, boxes start on their targets, and a
-depth-first search over pulls looks for the state that is hardest to undo. Such a room can always be solved. Two things
-differ on purpose. All randomness comes from the generator that is passed in, so that a room is the same in every
-process. And where the original gives up after four attempts and takes a new seed, this continues to draw.
+A walk carves the floor, boxes start on their targets, and a depth-first search over pulls looks for the state that is
+hardest to undo. Unlike the original, all randomness comes from the generator passed in, and a failed draw is repeated
+with it instead of with a new seed.
 """
 
 from collections.abc import Sequence

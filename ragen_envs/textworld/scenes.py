@@ -1,10 +1,8 @@
 r"""What a game shows after some commands.
 
-A `Scene` is an immutable value that depends on nothing but the game's file and the commands so far. So an environment
-holds no interpreter: it can be copied, pickled and stepped in any process, and two episodes that go the same way play
-it once. The interpreters are kept here, a few for each file, each at the end of some way. One that stands on the way to
-the wanted scene goes on from there; otherwise one starts again from the beginning. (TextWorld can copy an interpreter,
-which takes ten times as long as playing the commands again.)
+A `Scene` is an immutable value that depends only on the game's file and the commands so far, so an environment can be
+copied, pickled and stepped in any process. A few interpreters per file are kept here; one that stands on the way to
+the wanted scene goes on from there. (Copying an interpreter takes ten times as long as playing the commands again.)
 """
 
 import contextlib

@@ -1,10 +1,8 @@
 """One episode on the pages of a WebShop server that has no JSON API, such as the original.
 
-It presses the page's own buttons and links, and answers as the store does in parity mode: the same observations,
-actions and addresses, whatever the server's address and the names of sessions are. `open_session` finds out by itself
-which kind a server is. Pages do not tell everything: the reward is the server's formula, goals are drawn uniformly
-(their weights are on no page), and the rewards `tiered` and `success` and splits by product do not exist. The mode
-`html` shows the server's own source, in which links name the session.
+It presses the page's own buttons and links and answers as the store does in parity mode. Pages do not tell everything:
+the reward is the server's formula, goals are drawn uniformly (no page has their weights), and neither the rewards
+`tiered` and `success` nor splits by product exist.
 """
 
 import json

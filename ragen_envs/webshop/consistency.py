@@ -1,9 +1,7 @@
-"""What a thought in a shop is worth, by its words: does the action follow from it, and does it only repeat the request?
+"""What a thought in a shop is worth: does the action follow from its words, and does it only repeat the request?
 
-A model that is rewarded only for actions may write anything as its thought. `consistency` compares words: does the end
-of the thought mention what is then done? Only the last `LAST_WORDS` words count, because a decision comes at the end,
-and a thought that lists every action must not match them all. It is a small bonus that a trainer may add; success
-ignores it.
+Only the last `LAST_WORDS` words count, because a decision comes at the end, and a thought that lists every action must
+not match them all. A trainer may add this as a small bonus; success ignores it.
 """
 
 import re

@@ -1,9 +1,7 @@
-"""A WebShop page as HTML: its texts, what can be clicked and where that leads, and the score of a purchase.
+"""Reads a WebShop page as the original's own environments do: texts, buttons, links, and the score of a purchase.
 
-The original's server has pages and no JSON API. These functions read a page as the original's own environments do, by
-its classes and identifiers: every text node that is not in a head, a script or a style, joined by " [SEP] "; buttons by
-`.btn`, products by `.product-link`, options by radio buttons with the address that a choice leads to. They do not
-honour what a style sheet hides, as the originals do not.
+Texts are all text nodes outside head, script and style, joined by " [SEP] "; buttons are `.btn`, products
+`.product-link`, options radio buttons. What a style sheet hides is read too, as the originals do.
 """
 
 from collections.abc import Iterator, Sequence

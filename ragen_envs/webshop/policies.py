@@ -1,10 +1,8 @@
 """Policies for the store: a scripted rule, a random policy, and an oracle that knows the goal.
 
 The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
-every option that the instruction names, buy. It sees what a model sees. The oracle needs the store in this process,
-because a server never shows the goal before the purchase.
-
-All functions take an environment after `reset`, do not change it, and return an action.
+every option that the instruction names, buy. The oracle needs the store in this process, because a server never shows
+the goal before the purchase.
 """
 
 import re

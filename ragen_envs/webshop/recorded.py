@@ -1,13 +1,10 @@
 r"""Episodes of people in the original WebShop, played back as an environment: for warm starts.
 
-The authors of WebShop published 1571 of them as JSON Lines (`il_trajs_finalized_images.jsonl` in the folder
-`baseline_models/data` of their repository; not part of this project). Each line has `states`, the pages in the mode
-`text_rich`, and `actions`:
+WebShop's repository has 1571 of them (`baseline_models/data/il_trajs_finalized_images.jsonl`), a JSON object a line:
 
     {"states": ["WebShop\nInstruction: \n…", "Instruction:\n…"], "actions": ["search[red shoes]", "click[b0red1]"]}
 
-No store is needed: the pages are in the file. `best_action` gives what the person did, so that a warm start learns from
-it as from any oracle.
+The pages are in the file, so no store is needed. `best_action` is what the person did.
 """
 
 import json

@@ -1,19 +1,9 @@
-"""A shopper for demonstrations: it buys what is wanted in the way that a customer could, and makes their mistakes.
+"""A shopper for demonstrations: it buys what is wanted in the way a customer could, and makes a customer's mistakes.
 
-It searches with words of the request only, because nobody who reads the request could know the title, on which the
-oracle's search depends. It opens the results from the first on, leaves a product whose page does not offer what is
-asked for, and buys the first one that does. Attributes it does not compare, so that it also buys products that lack
-one. When the actions run short it opens the first product that will do, without a look at those before it, and in the
-end it buys what there is.
-
-Most of this follows from what a model reads. The goal, which no model sees, tells it what the request asks for, and
-three things more: which results are of the right kind (the corrected formula's judgement, which reads titles and the
-shop's shelves), whether any of the results will do before they are opened, and which word is best left out of a search
-that found nothing.
-
-Its mistakes are those of people: a word is left out of a search, a product that would do is left again, an option is
-forgotten. All but the last can be made good, and cost actions; a product is left only while enough actions remain.
-`careless_shop_action` says how often each is made.
+It searches with words of the request only (nobody who reads a request knows the title that the oracle searches for),
+opens results from the first on, and buys the first product that offers what is asked for. Beyond the page it knows from
+the goal which results are of the right kind and which word to leave out of a search that found nothing. Its mistakes
+(`careless_shop_action`) are a word left out of a search, a good product left again, an option forgotten.
 """
 
 import re

@@ -1,10 +1,8 @@
-"""One record of a product file made into a `Product`, by the original loader's rules.
+"""Makes a `Product` of one record of a product file, by the original loader's rules.
 
-Raw records of the public data and records that the original has already loaded (as in JSON Lines made from it) differ
-in a few fields, and both are read here. One rule differs: for a product of unknown attributes the original puts the
-attribute "DUMMY_ATTR", which this leaves out. No goal can name it, so it never changes a reward; it would only be seen
-on the page of attributes and be found by the query "<a> dummy_attr".
-Wrong types are errors that name the field, because a guess would show up later as a reward that nobody can explain.
+It reads raw records and those that the original has already loaded. One rule differs: the original gives a product of
+unknown attributes the attribute "DUMMY_ATTR", which no goal can name, so it is left out. A wrong type is an error that
+names the field, because a guess would show up later as a reward that nobody can explain.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,10 @@
-"""Opening a catalogue by name or path: the way in to everything about products.
+"""Opens a catalogue by name or path.
 
     open_catalog("toy")               96 products that are easy to tell apart
     open_catalog("synthetic")         2000 products of a made-up shop; "synthetic:50000" for as many as you like
     open_catalog("data/webshop")      the public data, or JSON Lines like them: a folder, or the file of products
 
-Small catalogues are held in memory. Large ones go into an SQLite file beside their source once, and are read from
-there afterwards. Callers see no difference between the two, hash and prices included.
+A small catalogue is held in memory, a large one in an SQLite file beside its source; callers see no difference.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
-"""The form of a catalogue that lives in an SQLite file, for more products than memory should hold.
+"""A catalogue in an SQLite file, for more products than memory should hold.
 
-The file is a cache of its source. It is built in one go under another name and then renamed, so that a half-built one
-is never opened; it is never changed afterwards, so any number of processes may read it without locks. It carries a key
-that says what it was made from, and one with another key, or one that is cut, is built again. Damage inside it is found
-only where it is read, and is an error that says to delete the file.
+The file is a cache of its source: built under another name, then renamed, and never changed, so any number of processes
+read it without locks. It is built again if its key says it was made from something else, or if it is cut. Damage inside
+is found where it is read, and the error says to delete the file.
 """
 
 import functools

@@ -1,10 +1,8 @@
 """Goals: what a shopper is asked to buy, made from a catalogue the same way in every process.
 
-A human goal is a request somebody wrote. A synthetic goal is a product's generated request with one choice of each of
-its options, so a product with 3 colours and 4 sizes makes 12. The order is the original's: as in the catalogue, then
-shuffled with `random.Random(233)`. The original draws price bounds from an unseeded generator, so that goal 17 asks for
-another price in each process; here the bound follows from the hash of the catalogue, its seed and the goal. A large
-catalogue has millions of goals: `tables` keeps a few bytes of each and `Goals` makes the rest when it is asked.
+A human goal is a request somebody wrote; a synthetic goal is a product's generated request with one choice of each of
+its options. They are shuffled as in the original, with `random.Random(233)`. The original draws price bounds from an
+unseeded generator; here they follow from the catalogue's hash, its seed and the goal.
 """
 
 import hashlib

@@ -1,14 +1,9 @@
-"""Whether a product is of the kind that a goal asks for, by the shop's own shelves; what the tiered reward pays by.
+"""Whether a product is of the kind that a goal asks for, by the shop's own shelves; the tiered reward pays by it.
 
-No word of a title counts here. The published formula compares the nouns of titles (`reward.kind_match`). Its taggers
-count brands, and often colours, as nouns, so that a mug is of the kind of a shirt of the same brand. A score that also
-asks for attributes can bear that; on the way it would pay for unrelated things.
-Nor does a search phrase count alone. In the public set it says with which search a product was found, not what it is:
-"makeup remover" found tweezers and eyebrow tattoos.
-
-The right kind is a definition: the same shelf, or the same phrase on the next shelf. How well that meets what people
-call a kind was measured on 56 pairs of public products whose titles alone were read: 26 of the 30 that count are of one
-kind, and 16 of the 26 that share only a phrase. The rest are mistakes of the shelves. The pairs are in the tests.
+The right kind is a definition: the same shelf, or the same search phrase on the next shelf. Nouns of titles, which the
+published formula compares, would pay for unrelated things on the way: taggers count brands and colours as nouns. On 56
+pairs of public products judged by their titles alone, 26 of the 30 that count are of one kind, and 16 of the 26 that
+share only a phrase; the pairs are in the tests.
 """
 
 from itertools import takewhile

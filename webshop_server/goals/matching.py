@@ -1,10 +1,8 @@
-"""When two short texts of a shop say the same: the published fuzzy match, and a strict one without its mistakes.
+"""Whether two short texts of a shop say the same: the published fuzzy match, and a strict one without its mistakes.
 
-The published reward compares with `token_set_ratio` of thefuzz 0.19 (later releases split words at "_" too) after
-reducing a text to a colour word in it. That ratio is 100 as soon as the words of one text are among those of the other,
-so "large" is as good as "x-large"; and "ash" is found in "fashion". The corrected reward uses `closeness`. It is not
-fuzzy on purpose: values are clicked, not typed, and any similarity of letters that forgives "vanila" also forgives
-"unscented" for "scented".
+The published reward uses `token_set_ratio` of thefuzz 0.19, which is 100 as soon as the words of one text are among the
+other's, so "large" is as good as "x-large", and "ash" is found in "fashion". The corrected reward uses `closeness`,
+which is not fuzzy on purpose: values are clicked, not typed.
 """
 
 import re

@@ -1,8 +1,7 @@
-"""What is known of all goals at once, in arrays: their order, their splits, how often each is drawn.
+"""What is known of all goals at once, in arrays.
 
-A large catalogue has millions of goals, and to order them takes half a minute. So their arrays are kept in a file
-beside the catalogue, as the search index is, and mapped into memory: a process opens it in milliseconds and loads what
-it looks at. Those of a small catalogue are made in memory each time.
+Ordering the millions of goals of a large catalogue takes half a minute, so its arrays are kept in a file beside it and
+mapped into memory. For a small catalogue they are made in memory each time.
 
 | array | what |
 |---|---|

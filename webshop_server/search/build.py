@@ -1,9 +1,7 @@
-"""From a stream of products to the arrays of a search index.
+"""From a stream of products to the arrays of a search index, with Lucene's arithmetic to the bit.
 
-One pass analyzes the products and writes numbered postings to a temporary file. Then their sizes are known, and a
-second pass over that file puts each posting in its place. So neither all products nor all postings are in memory at
-once. Last, documents get their numbers by shelf.
-Lucene's arithmetic is kept to the bit: lengths as coarse as its one-byte norms, and float32 in its order.
+One pass analyzes the products and writes numbered postings to a temporary file; a second puts each posting in its
+place, so memory never holds all products or all postings. Last, documents get their numbers by shelf.
 """
 
 import tempfile

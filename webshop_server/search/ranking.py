@@ -1,13 +1,9 @@
-"""The best documents of a query, found without adding up all its postings, and their scores to the last bit.
+"""The best documents of a query, with scores exact to the last bit, without adding up all postings.
 
-The score of a document is the sum over the query's terms of what each term adds, never less than nothing. A term adds
-to no document more than its *top*, which is known without looking. Terms are taken in the order of their tops, so the
-rare ones come first. As soon as all that is left cannot lift a new document to the place that is asked for, documents
-that have none of the terms so far are out (Turtle and Flood's MaxScore, 1995). The postings of the terms that are left
-are then only looked up for those that are still in the running.
-
-Bounds and sums in float32, in any order, decide who is out, never a score. A document is out only if it stays below the
-place by more than the rounding of all additions. The scores of the others are added up again as Lucene does it.
+This is MaxScore (Turtle and Flood, 1995). No document gains more from a term than the term's known *top*. Terms are
+taken by falling tops; once the terms left cannot lift a new document to the place asked for, they are only looked up
+for the documents still in the running. Float32 bounds in any order decide only who is out, by more than the rounding
+of all additions; the others' scores are added up again as Lucene does it.
 """
 
 from collections.abc import Sequence

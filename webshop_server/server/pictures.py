@@ -1,9 +1,7 @@
-"""A picture for every product and for every page with products, drawn here: the store loads nothing from other servers.
+"""A picture for every product and every page with products, drawn here, so the store loads nothing from other servers.
 
-A symbol of the product's kind on a pale background: of the last word of its search phrase that has one, else of its
-place in the shop, the last part first, else of its department. The product's identifier gives the hue of the
-background; the symbol takes the colour that was chosen or that the title names. Digits are lines as well, so that no
-picture depends on the fonts of a machine.
+It is a symbol of the product's kind on a pale background: the hue follows from the identifier, the symbol's colour from
+the option chosen or the title. Digits are lines, so no picture depends on a machine's fonts.
 """
 
 import hashlib

@@ -1,11 +1,8 @@
 """The classic pages: the original's routes, for people with a browser and for programs written for the original.
 
-The path carries all of a page's state, GET and POST do the same, and `fixed_17` plays goal 17, as there. A session
-exists once its start page was visited; its goal follows from its name, so that every process gives it the same. It buys
-once: the start page of a session that has bought begins a new one of that name. So anybody may buy for goal 17 at any
-time, also while others shop for it through the API, which names its goals. Therefore the page of a purchase shows the
-score, and the goal only where the server was started with `--reveal-goals`. Forms send what the original's script
-sent: options and filters come as fields or in the query, and are added to those in the path.
+The path carries all of a page's state, GET and POST do the same, and `fixed_17` plays goal 17, as there. A session's
+goal follows from its name, so every process gives it the same one, and it buys once. Anybody can therefore buy for goal
+17 while others shop for it, so the page of a purchase shows the goal only with `--reveal-goals`.
 """
 
 import hashlib

@@ -1,14 +1,9 @@
 """Several worker processes, kept by gunicorn with its threaded workers.
 
-The application is made once, before the first worker is forked. So what is wrong with it is found in one place, the
-workers share its memory, and a replacement is there at once. Sessions lie in an SQLite file that all workers open
-(`shared_sessions.py`), so it does not matter which worker served a session before. Gunicorn replaces a worker that
-dies, also while it starts, until too many die in a short time. Its clients see a broken connection and may ask again.
-Where the parent dies, the workers stop.
-
-A thread of gunicorn's reads a request, where waitress reads it before a thread has it. So a client that stops in the
-middle of a request holds a thread; `_Worker` ends that after a few seconds. A server that strangers reach needs a
-reverse proxy in front, which reads requests whole.
+The application is made once, before the first fork; workers share its memory, and sessions lie in an SQLite file, so
+any worker serves any session. A worker that dies is replaced, until too many die in a short time. A client that stops
+in the middle of a request would hold a thread; `_Worker` ends that after a few seconds. A server that strangers reach
+needs a reverse proxy in front.
 """
 
 import io

@@ -1,10 +1,8 @@
-"""Sessions in a SQLite file, so that several processes serve one store and any of them can answer any request.
+"""Sessions in a SQLite file, so any of several processes can answer any request.
 
-Why a file and not one owner for each session: no request has to be routed, not even where clients choose the names; a
-process that is killed takes no session with it; and since a change is written only if nobody else wrote meanwhile, a
-session is never half changed and a purchase is made once. The file exists as long as the server, so it is not
-synchronised to the disk; a change then takes about 0.1 ms. Values are pickled; the file is private to the user who runs
-the server, and only the routes write to it.
+No request has to be routed, a process that is killed takes no session with it, and a change is written only if nobody
+else wrote meanwhile, so a purchase is made once. The file lives as long as the server and is not synchronised to the
+disk. Values are pickled; the file is private to the user who runs the server, and only the routes write to it.
 """
 
 import os

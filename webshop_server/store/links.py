@@ -1,9 +1,8 @@
 """Addresses of the classic pages, as the original's `url_for` wrote them, quoted.
 
-All of a page's state is in its path: keywords as the repr of a list (or plain text, which is one keyword), options
-as the repr of a dict. Programs written for the original build such addresses themselves. Two things of the
-original do not lead anywhere and are written otherwise: many blanks in a search (here one), and "/" in an option, which
-WSGI cannot tell from the "/" between two parts however it is quoted (here an escape inside the string).
+A page's whole state is in its path: keywords as the repr of a list (or plain text, one keyword), options as the repr of
+a dict. Two things lead nowhere in the original and differ: many blanks in a search become one, and "/" in an option is
+an escape inside the string, since WSGI cannot tell it from the "/" between two parts.
 """
 
 import json

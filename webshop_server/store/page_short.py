@@ -1,14 +1,11 @@
 """Pages of few tokens, for small models and long episodes: the observation mode `short`, which the original lacks.
 
-Hits have numbers instead of identifiers, long titles are cut and of a range of prices the lower end is shown (a
-product's own page has both whole), and buttons are not written, as they are the same on every page of a kind. Only the
-start page says the task.
+Hits are numbered, long titles are cut, and a range of prices shows its lower end; a product's own page has both whole.
+Buttons are not written, and only the start page says the task. `click[2]` and `buy[2]` mean the product numbered 2:
 
     Page 1 of 5, 50 results
     1. Soft cotton towel, blue | $12.00
     2. Linen towel | from $19.50
-
-`click[2]` and `buy[2]` mean the product with that number.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """What an agent reads on a page: the observation modes `text`, `text_rich` and `url` of the original.
 
-The original renders HTML and parses it again to get its text, which takes most of its time. Here a page is first a list
-of pieces of text with their roles, and both modes are written from it. The pieces are those that bs4's `html.parser`
-finds on the original's pages: blanks at their ends included, which `text_rich` keeps, and blanks alone, which count
-unless there is a line break among them. The templates carry the same pieces; a test compares.
+The original renders HTML and parses it again, which takes most of its time. Here a page is a list of pieces of text
+with roles, exactly those that bs4's `html.parser` finds on the original's pages: blanks at their ends count, and blanks
+alone count unless there is a line break among them. A test compares them with the templates.
 """
 
 import json

@@ -1,9 +1,8 @@
 """The store as a state machine: which page a shopper sees, and what an action does to it.
 
-Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
-same state and action give the same result in any process. Transitions are those of the original text environment, with
-its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no button,
-`filter[…]` narrows a results page, and `buy[id]` buys a product that the page shows.
+It is pure: the same `PageState` and action give the same result in any process. In parity mode transitions are the
+original's, oddities included. Beyond parity, "next >" is offered only where there is a next page, "search" is no
+button, `filter[…]` narrows a results page, and `buy[id]` buys a product that the page shows.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,8 @@
 """What a shopper who knows the goal buys, whether that solves it, and what to choose on any other product.
 
-The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
-scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those with an option that counts and that
-no click chooses: an empty value, one that has a button's name, one that two options share, one with a bracket that ends
-the action early, one that a click without the blanks around it takes for another, or one with a control character,
-which the environment sends with ``parity=True`` only. The public set has none of these.
+Some of the original's goals cannot be solved: on the public set, buying a goal's own product with its own options
+scores below 1 for 458 of 6910. `is_winnable` is False for these, and for goals with an option that no click chooses (an
+empty value, a button's name, one shared by two options, a bracket, blanks around it, a control character).
 """
 
 import re

@@ -1,10 +1,8 @@
-"""Cutting a text into words exactly as Lucene's StandardTokenizer does.
+"""Cuts a text into words exactly as Lucene's StandardTokenizer does: UAX #29, and emoji sequences as words.
 
-The rules are those of UAX #29 (Unicode text segmentation) with emoji sequences as words of their own. They are written
-here as regular expressions over one class letter per character, so that the pattern is a line per rule and plain text
-is cut at the speed of `re`. Lucene takes the longest match of any rule; here the order of the rules and their shape see
-to it, except where a character belongs to two rules or a word is longer than Lucene's buffer: such texts take the slow
-way.
+The rules are regular expressions over one class letter per character, so plain text is cut at the speed of `re`. Lucene
+takes the longest match of any rule; here the order of the rules sees to that, except where a character belongs to two
+rules or a word is longer than Lucene's buffer: such texts take the slow way.
 """
 
 import re

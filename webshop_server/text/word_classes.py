@@ -1,9 +1,8 @@
 """Which of the classes that word breaking asks about a character belongs to.
 
-The classes are those that the rules of UAX #29 and the emoji sequences of UTS #51 distinguish, as Lucene 9.5 sees them:
-Unicode 12.1, with South-East Asian letters, Han and Hiragana apart because their words are cut otherwise. They are
-listed in full because no dependency knows Word_Break, and `unicodedata` follows another version of Unicode in each
-Python.
+They are those of UAX #29 and UTS #51 as Lucene 9.5 sees them: Unicode 12.1, with South-East Asian letters, Han and
+Hiragana apart. They are listed in full because no dependency knows Word_Break, and `unicodedata` follows another
+version of Unicode in each Python.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,8 @@
-"""The toy shop: 96 products that differ in color, size and kind, for first experiments and quick tests.
+"""The toy shop: 96 products (8 colours x 4 sizes x 3 kinds, $20 to $150) for first experiments and quick tests.
 
-8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150, as a student report on A*-PO describes its shop. Color,
-size and material are in the title, so search finds them; one more property has to be read. Identifiers say nothing. No
-word of a text has the name of a color, size or material in it by chance, as rewards look for names in texts; titles of
-two kinds share no noun, as one shared noun would count as the right kind of product.
-A product has one `instruction` and, as 256 different prompts are wanted of 96 products, four requests in
-`human_instructions`, the only field that takes several. Our generator wrote them; no person did. The attribute of a
-size is its name and "size", because the published formula takes "large" for "xlarge", but not "large size".
+Colour, size and material are in the title, so search finds them; one more property has to be read. No text holds the
+name of a colour, size or material by chance, because rewards look for names in texts, and titles of two kinds share no
+noun. Each product has five generated requests (`instruction` and four `human_instructions`), so there are 256 prompts.
 """
 
 from collections.abc import Iterator, Sequence

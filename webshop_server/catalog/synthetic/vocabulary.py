@@ -1,10 +1,8 @@
-"""What the synthetic shop is written with, read from the TOML files beside this module.
+"""The words of the synthetic shop, read from the TOML files beside this module: one a department, and `shared.toml`.
 
-A file for each department has its traits and its kinds; `shared.toml` has what all departments share. The field names
-are those of the classes below. In a department's file a trait is written as its name, with the link in brackets before
-it, and its sentences: `"[with] *argan *oil" = [...]`. An axis is written out, or named where it has a name in `[axes]`
-of the same file or of `shared.toml`. Words of titles are marked where they are nouns, with a "*" in front, so that the
-nouns of a title are known.
+Field names are those of the classes below. A trait is written as its name, with the link in brackets before it, and its
+sentences: `"[with] *argan *oil" = [...]`. A "*" marks a noun, so the nouns of a title are known. An axis is written
+out, or named where `[axes]` of the same file or of `shared.toml` has it.
 """
 
 import functools
