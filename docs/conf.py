@@ -4,8 +4,7 @@ The pages need no network. Formulas become MathML, which browsers draw themselve
 has no renderer for it (`tests/test_docs.py` checks both). Left out: MathJax and KaTeX, which come from a server, and
 intersphinx, which asks other sites while building.
 
-The front page of the repository and that of the benchmarks are pages here, too. They are read from where they are, and
-links are rewritten to match. Docstrings are in Google's style with some Markdown in them (headings, tables), which
+The front page of the repository is a page here, too. It is read from where it is, and links are rewritten to match. Docstrings are in Google's style with some Markdown in them (headings, tables), which
 autodoc does not know. The options of a configuration have their help in the field, not in a docstring.
 """
 
@@ -47,7 +46,7 @@ suppress_warnings = ["misc.highlighting_failure"]  # an example may say "…"
 nitpick_ignore_regex = [("py:(class|exc)", ".*")]
 
 # Pages that are in other folders, by the name that they have here.
-ELSEWHERE = {"readme": ROOT / "README.md", "experiments/index": ROOT / "benchmarks" / "README.md"}
+ELSEWHERE = {"readme": ROOT / "README.md"}
 LINK = re.compile(r"(?<=\]\()(?P<path>[\w./-]+\.\w+)(?=[#)])")
 
 

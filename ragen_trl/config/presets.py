@@ -4,7 +4,7 @@ A preset replaces defaults and the recipe; a ``--config`` file and the command l
 model: ``about`` says which one was used, ``--model`` chooses it. Values are those of the source, in this package's
 options. Where an option has another unit or form, the source's text says how its value was made.
 
-The two student reports trained other losses than the A\*-PO that they name (docs/experiments/student_reports.md). Their
+The two student reports trained other losses than the A\*-PO that they name. Their
 presets keep every value of theirs and train the regression of A\*-PO with it.
 
 Left out: what a source does and no option can express; docs/algorithms.md lists it.

@@ -1,6 +1,6 @@
 """What becomes of each option of TRL's ``GRPOConfig`` and of each argument of its ``GRPOTrainer``: the one declaration.
 
-The configuration refuses by it, and the table of docs/trl_options.md is made of it. A field of TRL's configuration is
+The configuration refuses by it. A field of TRL's configuration is
 in one of `TRAINED`, `WITH_VLLM`, `REFUSED` and `NO_EFFECT`, or it is passed on; the tests list the latter.
 """
 
