@@ -4,8 +4,9 @@ The pages need no network. Formulas become MathML, which browsers draw themselve
 has no renderer for it (`tests/test_docs.py` checks both). Left out: MathJax and KaTeX, which come from a server, and
 intersphinx, which asks other sites while building.
 
-The front page of the repository is a page here, too. It is read from where it is, and links are rewritten to match. Docstrings are in Google's style with some Markdown in them (headings, tables), which
-autodoc does not know. The options of a configuration have their help in the field, not in a docstring.
+The front page of the repository is a page here, too. It is read from where it is, and links are rewritten to match.
+Docstrings are in Google's style with some Markdown in them (headings, tables), which autodoc does not know. The
+options of a configuration have their help in the field, not in a docstring.
 """
 
 import os
