@@ -1,8 +1,8 @@
 r"""Train an agent to shop in ToyShop with A\*-PO.
 
-A\*-PO has two stages: the model as it is at first (the *reference*) plays every training goal some times, which gives
-V\*, and then the model is regressed on it. The returns of stage 1 stay in a cache, so that a second run does not play
-them again.
+A\*-PO has two stages: first the untrained model (the *reference*) plays every training goal a few times, which gives
+V\*, and then the model is regressed on it. The returns of stage 1 stay in a cache, so a second run does not play them
+again.
 
 The embedded model, on a CPU, without network (some minutes):
 

@@ -1,15 +1,12 @@
 """Multi-turn agent training on top of TRL.
 
-Names resolve on first use (PEP 562), so that ``import ragen_trl`` costs nothing and the torch-free modules
-(``trajectory``, ``rollout``) can be used without loading torch, transformers or TRL. The packages, in the order in
-which data passes and imports go, after ``system``: ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``,
-``credit``, ``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring``, ``reporting``, ``cli``.
+Names resolve on first use (PEP 562), so the torch-free modules (``trajectory``, ``rollout``) load neither torch nor
+TRL. Data and imports pass from ``system`` through ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``,
+``credit``, ``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring`` and ``reporting`` to ``cli``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from ragen_trl.system import old_names
 
 if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
@@ -91,12 +88,7 @@ __all__ = [
 ]
 
 
-old_names.install()
-
-
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES and (new := old_names.new_name(name)) is not None:
-        name = new
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

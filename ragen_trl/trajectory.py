@@ -1,8 +1,7 @@
 """One played episode as data: what the policy was shown, what it sampled, and what that earned.
 
 Token ids are stored exactly as they went through the model. The loss mask and the turn spans follow from that
-structure; they are never guessed from text, rewards or a model's name. Left out on purpose: tensors (see
-``batching/batch.py``), and returns that are discounted or normalised in any way (see ``algorithms/advantages.py``).
+structure; they are never guessed from text, rewards or a model's name.
 """
 
 import base64
@@ -18,12 +17,10 @@ _THOUGHT_TO_REST = re.compile(r"</think>(?=\s*<(?:answer|tool_call)>)")
 
 
 def end_of_thought(text: str, start: int = 0) -> int:
-    """Where a thought that begins at ``start`` ends: at the tag that an answer or a call follows.
+    """Where a thought that begins at ``start`` ends: the place of the end tag that an answer or a call follows.
 
-    So environments read it. Without an answer or a call it ends at the first ``</think>``.
-
-    Returns:
-        The place of the end tag; -1 if there is none.
+    Environments read it the same way. Without an answer or a call it ends at the first ``</think>``; -1 if there is
+    none.
 
     Example:
         >>> end_of_thought("up</think> or not</think> <answer>Up</answer>")
@@ -62,18 +59,17 @@ class Turn:
     Attributes:
         prompt_ids: Tokens appended before the reply: the end of the previous turn, the template's headers, the
             observation and a forced reply prefix. Never trained.
-        reply_ids: Sampled tokens, the sampled end-of-turn token included. Exactly these are trained.
-        logprobs: Log-probability (nats) of each reply token under the sampling temperature, or ``()`` when the
-            policy gives none (scripted play).
+        reply_ids: Sampled tokens, the end-of-turn token included. Exactly these are trained.
+        logprobs: Log-probability (nats) of each reply token under the sampling temperature; ``()`` if the policy gives
+            none (scripted play).
         observation: The user message that the policy answered.
         reply: The reply as the environment read it, forced prefix included.
         reward: Reward of the turn, format penalty included.
         info: ``info`` of the environment's step.
-        cut: Whether the reply ran into the token limit instead of ending by itself.
-        state: The environment's own observation in that message, without turn numbers and limits. Two turns with
-            equal ``state`` are in the same state as far as the environment shows it.
-        context_ids: All that the model read before ``prompt_ids``, for a turn whose context was rebuilt (a sliding
-            window does that). Never trained. ``None`` if the model read the whole trajectory up to here.
+        cut: Whether the reply ran into the token limit.
+        state: The environment's own observation in that message, without turn numbers and limits.
+        context_ids: All that the model read before ``prompt_ids``, if the context was rebuilt (a sliding window). Never
+            trained. ``None`` if the model read the whole trajectory up to here.
         pictures: Pictures of that message. Their tokens are among ``prompt_ids``, in this order.
 
     Raises:
@@ -98,9 +94,7 @@ class Turn:
 
     @property
     def thought(self) -> str:
-        """The text between the tags of the reply's thought, "" if there is none; what comes before a lone ``</think>``.
-
-        It ends as `end_of_thought` says.
+        """The text between the tags of the reply's thought (`end_of_thought`), "" if there is none.
 
         Example:
             >>> reply = "<think>The goal is below, so Down.</think><answer>Down</answer>"
@@ -122,13 +116,13 @@ class Trajectory:
         seed: Seed of the start state.
         outcome_seed: Seed of the outcomes; ``None`` if ``seed`` fixes them too.
         terminated: The task ended (Gymnasium's meaning).
-        truncated: A limit or a failure ended the episode (see ``limit``).
-        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``. Or what failed:
-            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy. ``rollout/loop.py`` has a table.
-        next_prompt_ids: The tokens that would have come before the next reply of a truncated episode. A critic reads
-            them to value the rest. ``()`` after the task's end, or if the policy has no tokens.
-        next_context_ids: All that the model would have read before ``next_prompt_ids``, if the next context would have
-            been rebuilt; ``None`` if it would have read the last segment.
+        truncated: A limit or a failure ended the episode.
+        limit: Which limit (``"turns"``, ``"actions"``, ``"env"``, ``"context"``) or what failed (``"crash"`` or
+            ``"timeout"`` of the environment, ``"error"`` of the policy); ``""`` for neither. See ``rollout/loop.py``.
+        next_prompt_ids: The tokens before the next reply of a truncated episode, from which a critic values the rest.
+            ``()`` after the task's end, or if the policy has no tokens.
+        next_context_ids: All that the model would have read before ``next_prompt_ids``, if that context would have been
+            rebuilt; ``None`` if it would have read the last segment.
 
     Raises:
         ValueError: If there is no turn, or the first turn has ``context_ids``.
@@ -185,8 +179,8 @@ class Trajectory:
     def segments(self) -> tuple["Trajectory", ...]:
         """The token sequences that the model read: the longest runs of turns whose context only grew.
 
-        Each segment is a trajectory whose first prompt is its whole context. Together the segments hold every sampled
-        token once. A trajectory that was played with one growing context has one segment, itself.
+        Each is a trajectory whose first prompt is its whole context. Together they hold every sampled token once. An
+        episode with one growing context has one segment, itself.
         """
         starts = [0, *(place for place, turn in enumerate(self.turns) if turn.context_ids is not None)]
         if len(starts) == 1:
@@ -197,10 +191,7 @@ class Trajectory:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """All tokens in the order in which they came, length T.
-
-        The model read exactly these, unless contexts were rebuilt; then it read the `segments`.
-        """
+        """All tokens in order, length T; with rebuilt contexts the model read the `segments` instead."""
         return tuple(token for turn in self.turns for token in (*turn.prompt_ids, *turn.reply_ids))
 
     @property

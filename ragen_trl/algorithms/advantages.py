@@ -1,8 +1,4 @@
-"""Advantages of whole trajectories, compared within a group, and whitening over a batch: pure functions.
-
-Estimators with a critic, at token level, turn level and both, are in ``gae.py``. Estimators that compare single turns
-within a group are in ``turn_advantages.py``. Left out on purpose: clipping of advantages, which is one ``clamp``.
-"""
+"""Advantages of whole trajectories, compared within a group, and whitening over a batch."""
 
 from typing import Literal
 
@@ -37,8 +33,7 @@ def group_advantages(
         eps: Added to the standard deviation (verl 1e-6, TRL 1e-4).
 
     Returns:
-        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding. (A division by the
-        tiny standard deviation would turn that rounding into ±1.)
+        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding.
 
     Raises:
         ValueError: If ``group_size`` is under 2 or does not divide the number of returns, or an option is unknown.
@@ -64,14 +59,9 @@ def group_advantages(
 
 
 def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """What whitening must know about a batch. Added up over processes, it describes the whole batch.
+    """(3,) count, sum and sum of squares in float64 of the values where ``mask`` is 1; add them up over processes.
 
-    Args:
-        values: Numbers of any shape.
-        mask: The same shape, 1 where a number counts. Elsewhere any value is allowed, also NaN.
-
-    Returns:
-        (3,) count, sum and sum of squares in float64; reduce them over processes with a sum.
+    Elsewhere any value is allowed, also NaN.
 
     Raises:
         ValueError: If the shapes differ.
@@ -93,9 +83,7 @@ def whiten_with(
 
     .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
 
-    with the sample variance (ddof 1), as verl does for PPO. Because ε is added to the variance, a variance far below
-    it, such as rounding, is not scaled up to 1. The variance comes from sums of squares in float64: it keeps about 16
-    digits less those of μ²/σ².
+    with the sample variance (ddof 1), as verl does for PPO. A variance far below ε, such as rounding, is not scaled up.
 
     Args:
         values: Numbers of any shape; this process's share of the batch.
@@ -104,8 +92,7 @@ def whiten_with(
         eps: ε, added to the variance.
 
     Returns:
-        Shape and dtype of ``values``; 0 where the mask is 0. All 0 if the batch has fewer than two numbers, because
-        there is nothing to compare.
+        Shape and dtype of ``values``; 0 where the mask is 0, and everywhere if the batch has fewer than two numbers.
 
     Raises:
         ValueError: If the shapes differ.

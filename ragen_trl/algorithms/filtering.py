@@ -1,7 +1,7 @@
-"""Which groups of trajectories carry signal: the filters of StarPO-S (a share) and RAGEN-2 (a mass), pure functions.
+"""Which groups of trajectories carry signal: the filters of StarPO-S (a share) and RAGEN-2 (a mass).
 
-A filter looks at raw returns. Returns that were already normalised within their group all have a standard deviation
-near one, so a filter after the normalisation selects by noise (the mistake in RAGEN's released code).
+A filter looks at raw returns. Returns normalised within their group all have a standard deviation near one, so a filter
+after the normalisation selects by noise (the mistake in RAGEN's released code).
 """
 
 import torch
@@ -36,7 +36,7 @@ def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
 
     Keeps the ``max(1, floor(ratio · P))`` groups with the largest standard deviation (StarPO-S, U = Std_τ[R(τ)]); of
     equal ones the lower index wins. A kept group whose returns are all equal teaches nothing and is dropped, so the
-    result can be empty: then no update is made. With ``ratio=1`` no group is dropped.
+    result can be empty. With ``ratio=1`` no group is dropped.
 
     Args:
         stds: (P,) standard deviation of each group's raw returns.
@@ -65,13 +65,12 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
     """Indices of the groups that together hold a given share of the batch's uncertainty, in ascending order.
 
     Takes the highest score, then the next, until those taken add up to ``mass · sum(scores) - eps`` (RAGEN-2's filter,
-    arXiv 2604.06268); of equal ones the lower index first. The number of groups depends on the batch: one group if only
-    that one varies, nearly all groups if they vary alike. A group without spread is never taken. If the scores of the
-    batch add up to no more than about ``eps``, no group is kept and no update is made.
+    arXiv 2604.06268); of equal ones the lower index first. A group without spread is never taken. If all scores add up
+    to no more than about ``eps``, no group is kept.
 
     Args:
         scores: (P,) uncertainty of each group, not negative: standard deviations of the raw returns, as in RAGEN-2's
-            code, or variances, as in its paper. Variances keep fewer groups for the same ``mass``.
+            code, or variances, as in its paper, which keep fewer groups.
         mass: ρ, the share of the sum that must be reached, in (0, 1].
         eps: Subtracted from the sum that must be reached, in the unit of the scores.
 
@@ -92,12 +91,9 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
 
 
 def dispersion(scores: torch.Tensor) -> float:
-    """How unequal groups are: the scores' standard deviation (ddof 0) over their mean, 0 if all are 0.
+    """How unequal groups are: the standard deviation (ddof 0) of the (P,) scores over their mean, 0 if all are 0.
 
-    RAGEN-2 uses it to tell whether a filter pays: at about 1.2 the filter helped, at 0.33 it did harm.
-
-    Args:
-        scores: (P,) uncertainty of each group, not negative; the paper takes variances of returns.
+    RAGEN-2 tells by it whether a filter pays: at about 1.2 the filter helped, at 0.33 it did harm.
 
     Raises:
         ValueError: If a score is negative or not finite.
@@ -111,18 +107,13 @@ def dispersion(scores: torch.Tensor) -> float:
 
 
 def _checked_scores(scores: torch.Tensor) -> torch.Tensor:
-    """The scores in float64, if each is a finite number and not negative."""
     if not bool((torch.isfinite(scores) & (scores >= 0)).all()):
         raise ValueError(f"scores of groups are {scores.tolist()}; use standard deviations or variances of returns")
     return in_float64(scores)
 
 
 def as_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
-    """(P · G,) → (P, G).
-
-    Raises:
-        ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
-    """
+    """(P · G,) → (P, G); ``ValueError`` if ``group_size`` is under 2 or does not divide the number of returns."""
     if group_size < 2:
         raise ValueError(f"group_size is {group_size}; a group needs at least 2 trajectories to be compared")
     if returns.numel() % group_size:

@@ -1,12 +1,8 @@
 """Generalised advantage estimation over a whole episode: per action token, per turn, and on both levels.
 
-The token-level recursion runs over action tokens only. The policy did not choose the environment tokens between them,
-and the critic was not trained on them, so the next value and the running advantage are carried across them. Turns are
-told apart by their ids. (RAGEN's released code takes a reward other than 0 as the end of a turn, which joins a turn
-that earned nothing with the next one.)
-
-Left out on purpose: a critic (the values are passed in as tensors), the KL penalty in the reward, and whitening (see
-``advantages.py``). The loops run over time; all rows of a batch take each step together.
+The token-level recursion skips environment tokens: the policy did not choose them, so the next value and the running
+advantage are carried across. Turns are told apart by their ids. (RAGEN's released code ends a turn at a reward other
+than 0, which joins a turn that earned nothing with the next one.)
 """
 
 import torch
@@ -96,10 +92,9 @@ def bi_level_gae(
         A_{e_k} &= r_k + \gamma_{turn} V_{e_{k+1}} - V_{e_k} + \gamma_{turn} \lambda A_{e_{k+1}} \\
         A_t &= \gamma_{token} V_{t'} - V_t + \gamma_{token} \lambda A_{t'}
 
-    It equals ``token_gae`` with each reward on its turn's last token in three cases: if both discounts and λ are 1; if
-    every turn has one token, for any γ\ :sub:`turn` and λ; and in an episode of one turn that was not truncated, for
-    any γ\ :sub:`token` and λ. Otherwise they differ: after a turn's last token, this function looks at the last token
-    of the next turn, ``token_gae`` at its first.
+    It equals ``token_gae`` with each reward on its turn's last token if both discounts and λ are 1, if every turn has
+    one token, and in an episode of one turn that was not truncated. Otherwise they differ: after a turn's last token,
+    this function looks at the last token of the next turn, ``token_gae`` at its first.
 
     Args:
         turn_rewards: (B, K) reward of each turn; 0 is a reward like any other.
@@ -149,14 +144,7 @@ def _within_turns(
 
 
 def spread_over_turns(turn_values: torch.Tensor, turn_ids: torch.Tensor) -> torch.Tensor:
-    """Give each action token the number of its turn.
-
-    Args:
-        turn_values: (B, K), one number per turn.
-        turn_ids: (B, T) turn of each action token, -1 elsewhere.
-
-    Returns:
-        (B, T), 0 where ``turn_ids`` is -1.
+    """(B, T): each action token gets its turn's number of (B, K) ``turn_values``; 0 where (B, T) ``turn_ids`` is -1.
 
     Raises:
         ValueError: If the numbers of rows differ, or a turn id is K or more.

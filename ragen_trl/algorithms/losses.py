@@ -1,15 +1,10 @@
-r"""Losses and penalties of one token or one trajectory, and how they are averaged: pure functions.
+"""Losses and penalties of one token or one trajectory, and how they are averaged.
 
-``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these
-definitions (``tests/ragen_trl/trainers/test_trl_contract.py``). Here they serve the loss of episodes in several rows
-(``batching/segments.py``), metrics, and your own trainers. TRL has no value loss, no regression loss of A\*-PO and no
-entropy bonus like these.
+``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these. Here
+they serve the loss of episodes in several rows (``batching/segments.py``), metrics, and your own trainers.
 
-Every function that averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes.
-Then the losses of the parts add up to the loss of the whole batch. A mean of micro-batch means is something else as
-soon as their counts differ.
-
-Left out: importance weights for a sampler that differs from the trained model (``algorithms/sampler_ratio.py``).
+Whatever averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes. So the
+losses of the parts add up to the loss of the whole, which a mean of micro-batch means does not.
 """
 
 from typing import Literal
@@ -34,8 +29,8 @@ def clipped_surrogate(
        \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
 
     Where nothing was sampled, give both policies equal log-probabilities (``masked_fill(~mask, 0.0)``): 89 nats between
-    them make the ratio infinite and its gradient NaN. For :math:`A_t < 0` the loss is unbounded in the ratio; a dual
-    clip c bounds it by :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729) and leaves :math:`A_t \ge 0` as it is.
+    them make the ratio infinite and its gradient NaN. For :math:`A_t < 0` a dual clip c bounds the loss by
+    :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729).
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -101,13 +96,13 @@ def sequence_log_ratios(
     mask: torch.Tensor,
     others: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    r"""Logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
+    r"""(B, T) logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
        s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
 
-    Every token has the value of its sequence's ratio, which the clip compares, and its own gradient, which its own
-    advantage multiplies. If all advantages of a sequence are equal, the gradient of the mean over its tokens is GSPO's.
+    Every token has the value of its sequence's ratio, which the clip compares, and its own gradient. If all advantages
+    of a sequence are equal, the gradient of the mean over its tokens is GSPO's.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -115,9 +110,6 @@ def sequence_log_ratios(
         mask: (B, T) 1 at sampled tokens.
         others: For rows that are parts of sequences: (B,) the log-ratios of a sequence's tokens in other rows, added
             up, and (B,) the number of all its sampled tokens.
-
-    Returns:
-        (B, T).
 
     Example:
         >>> sequence_log_ratios(torch.tensor([[0.3, 0.1]]), torch.zeros(1, 2), torch.ones(1, 2))
@@ -141,8 +133,6 @@ def value_loss(
     r"""Squared error of the critic at the tokens of ``mask``, with PPO's clip around the values before the update.
 
     .. math:: \frac{1}{2 n} \sum_t m_t \max\bigl((V_t - R_t)^2,\ (\mathrm{clip}(V_t, V_t^{old} \pm c) - R_t)^2\bigr)
-
-    The factor ½ is included; do not multiply by it again in a coefficient of this loss.
 
     Args:
         values: (B, T) values being trained.
@@ -174,12 +164,9 @@ def kl_penalty(
     r"""Estimate of KL(π ‖ π_ref) from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
 
     k1 = d, k2 = d²/2, k3 = :math:`e^{-d} - 1 + d` (Schulman, "Approximating KL divergence", 2020); k1 and k3 are
-    unbiased. Inside a reward you can use any of them.
-
-    As a loss they differ. Over the policy's own samples the expected gradient of k2 is that of KL(π ‖ π_ref), that of
-    k3 is the gradient of KL(π_ref ‖ π), and that of k1 is zero: on given samples k1 is unbounded below, so a falling k1
-    means nothing. The importance ratio times k3, TRL's default, has the gradient of KL(π ‖ π_ref), also on samples of
-    an older policy.
+    unbiased, so inside a reward any of them will do. As a loss they differ. Over the policy's own samples the expected
+    gradient of k2 is the gradient of KL(π ‖ π_ref), k3 gives KL(π_ref ‖ π), and k1 gives zero. The importance ratio
+    times k3, TRL's default, gives KL(π ‖ π_ref), also on samples of an older policy.
 
     Args:
         logprobs: Log-probabilities of sampled tokens under the policy, nats, any shape.
@@ -204,13 +191,10 @@ def kl_penalty(
 
 
 def token_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy of each next-token distribution.
+    """(...) entropy of each next-token distribution, nats, at least float32.
 
     Args:
         logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for an excluded token.
-
-    Returns:
-        (...) nats, in float32 at least: a sum over a large vocabulary loses too much in bfloat16.
     """
     logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     probs = logprobs.exp()
@@ -222,7 +206,7 @@ def entropy_bonus(
 ) -> torch.Tensor:
     """Mean entropy of the sampled tokens. *Subtract* a multiple of it from a loss.
 
-    TRL's own bonus is a mean per micro-batch, so there the step depends on how a batch was split.
+    TRL's own bonus is a mean per micro-batch, so its step depends on how a batch was split.
 
     Args:
         entropies: (B, T) as ``token_entropy`` gives them.
@@ -290,8 +274,7 @@ def trajectory_log_ratios(
 ) -> torch.Tensor:
     r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
 
-    The environment's part has the same probability under both policies and cancels, so only sampled tokens count.
-    The arguments are those of ``regression_loss``.
+    The environment's part cancels, so only sampled tokens count. ``regression_loss`` explains the arguments.
 
     Raises:
         ValueError: If ``length_norm`` is unknown, ``"const"`` has no ``const_length``, or another one has it.
@@ -379,6 +362,5 @@ def _check_regression(
 
 
 def _squared_up_to(sizes: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """The square of each size, and above the cap the square's tangent at the cap."""
     capped = sizes if cap is None else sizes.clamp(max=cap)
     return capped * (2 * sizes - capped)

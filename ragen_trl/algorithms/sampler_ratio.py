@@ -23,11 +23,10 @@ def sampler_ratio(
         sampled: (B, T) the same as the sampler gave them. NaN, for a token that it could not score, is no correction.
         mask: (B, T), 1 at sampled tokens.
         mode: "token_truncate" or "token_mask" for the ratio of each token, "sequence_truncate" or "sequence_mask" for
-            that of each row. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
+            each row's. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
         low: Lower bound; ``None``: none.
         high: Upper bound; ``None``: none.
-        sequences: (B,) for rows that are parts of sequences: the index of each row's sequence. The ratio of a row is
-            then that of its sequence.
+        sequences: (B,) for rows that are parts of sequences: the index of each row's sequence, whose ratio it then has.
 
     Returns:
         (B, T) for tokens, (B, 1) for rows; 1 at environment tokens.

@@ -1,12 +1,9 @@
-r"""Soft values of start states: A\*-PO's V*, how certain it is, and when it is out of date. Pure functions.
+r"""Soft values of start states: A\*-PO's V*, how certain it is, and when it is out of date.
 
-The value cache keeps raw returns and not V*. So another β₁ needs no new episodes, and more samples are simply added to
-the old ones. Everything is computed in float64, because with a small β the exponents differ by hundreds.
-
-V* is the value of *trajectories*. Where outcomes are random, the log-mean-exp treats a lucky outcome like a good choice
-and lies above the soft value of the decisions (for the Bandit at β = 0.5: 0.340 instead of 0.202). If the samples come
-from the policy in training, V* is a baseline and this does no harm; for other samples take a larger β. Left out: soft
-values of later states, which would separate choices from chance.
+Everything is computed in float64, because with a small β the exponents differ by hundreds. V* is the value of
+*trajectories*: where outcomes are random, it treats a lucky outcome like a good choice and lies above the soft value of
+the decisions (for the Bandit at β = 0.5: 0.340 instead of 0.202). As a baseline for the policy in training this does no
+harm; for other samples take a larger β.
 """
 
 import math
@@ -29,7 +26,7 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
         beta: β₁, in units of the return, above 0.
 
     Returns:
-        (...) float64. For start states with different numbers of returns, call it once for each.
+        (...) float64.
 
     Raises:
         ValueError: If β is not positive, there is no return, or a return is not finite.
@@ -51,14 +48,13 @@ def soft_value_std_error(
 
     .. math:: \mathrm{SE} = \frac{\beta}{\sqrt N} \frac{s}{\bar w}
 
-    Eight failures out of eight have no spread, but that does not prove that V* is their mean. ``pooled`` holds the
-    returns of all start states. With it, mean and variance of the weights are those of a mixture: N shares of the
-    sample and ``prior_count`` (:math:`n_0`) shares of the pool:
+    Eight failures out of eight have no spread, but that does not prove that V* is their mean. So mean and variance of
+    the weights may be those of a mixture: N shares of the sample and ``prior_count`` (:math:`n_0`) shares of
+    ``pooled``, the returns of all start states:
 
     .. math:: \bar w = \frac{N\,\mathrm E[w] + n_0 \mathrm E_p[w]}{N + n_0}, \quad
        s^2 = \frac{N\,\mathrm E[w^2] + n_0 \mathrm E_p[w^2]}{N + n_0} - \bar w^2
 
-    The mean is mixed as well as the variance, because for a small β the mean weight of failures alone is almost 0.
     Without a pool s² is the variance with divisor N, which for returns of 0 and 1 gives
     :math:`\beta c \sqrt{p(1-p)} / ((1 + pc) \sqrt N)` with :math:`c = e^{1/\beta} - 1`.
 
@@ -92,12 +88,7 @@ def soft_value_std_error(
 
 
 def return_range(returns: torch.Tensor) -> float:
-    """Largest minus smallest return: the unit in which β₁ and β₂ are given.
-
-    If returns and β are multiplied by one number, so is V*. So a β in this unit means the same in every environment.
-
-    Returns:
-        The range. It is 0 if all returns are equal; then there is no scale to measure.
+    """Largest minus smallest return. In this unit β₁ and β₂ mean the same in every environment.
 
     Raises:
         ValueError: If there is no return, or one is not finite.
@@ -119,9 +110,8 @@ def is_stale(
     :math:`\mathrm{SE}^2 = \mathrm{Var}(R - V^*)/n + \sum_s (n_s \mathrm{SE}_s)^2 / n^2`. The first term is chance
     in the returns. The second is the error of V*, which the :math:`n_s` trajectories from one start state share.
 
-    The test is one-sided by design. V* is at least the mean return of the reference, so a policy that has just left the
-    reference rightly lies *below* V*. Once it earns more than V* on average, nearly every trajectory is reinforced,
-    good or bad.
+    The test is one-sided: V* is at least the reference's mean return, so a policy that has just left the reference
+    rightly lies *below* V*. Once it earns more on average, nearly every trajectory is reinforced, good or bad.
 
     Args:
         returns: (n,) returns of the policy over a window of training.
@@ -153,7 +143,6 @@ def is_stale(
 
 
 def _checked(returns: torch.Tensor, beta: float) -> torch.Tensor:
-    """The returns in float64. Refuses a β that is not positive, no returns, and returns that are not finite."""
     if not beta > 0:
         raise ValueError(f"beta is {beta}; choose a positive number, such as half the range of the returns")
     if returns.numel() == 0:

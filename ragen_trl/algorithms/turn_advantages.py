@@ -1,10 +1,7 @@
 """Step-level advantages without a critic: GiGPO and MT-GRPO, which compare turns within a prompt's group.
 
-Both compare whole episodes and then also single turns: GiGPO the turns that began in the same state, MT-GRPO the turns
-with the same number. The results are one number per turn; ``gae.spread_over_turns`` gives them to tokens.
-
-Left out on purpose: GiGPO's grouping by similarity of observations (an anchor is any hashable value, so a caller may
-give similar states the same anchor), and MT-GRPO's tree of rollouts, which would make its turns exactly comparable.
+Both compare whole episodes and then also single turns: GiGPO those that began in the same state, MT-GRPO those with the
+same number. The results are one number per turn; ``gae.spread_over_turns`` gives them to tokens.
 """
 
 from collections.abc import Hashable, Sequence
@@ -84,8 +81,8 @@ def mt_grpo_advantages(
     .. math:: A_{ik} = A^{turn}_{ik} + \lambda A^{outcome}_i
 
     (MT-GRPO, Wei et al., arXiv 2505.11821). Both parts are reduced by their mean and divided by their standard
-    deviation plus ε. This is exact only if all members have equally many turns. Otherwise a turn is compared with the
-    turns of its number that exist; a turn that no other member has keeps only the outcome's part.
+    deviation plus ε. A turn is compared with those turns of its number that exist; if no other member has one, it keeps
+    only the outcome's part.
 
     Args:
         turn_rewards: (P · G, K) reward of each turn without the outcome, which would be paid twice; groups contiguous.
@@ -95,8 +92,8 @@ def mt_grpo_advantages(
         weight: λ of the outcome.
         ddof: Delta degrees of freedom of both standard deviations.
         eps: ε, as TRL's.
-        compared: (P · G, K), 1 at turns with a reward of their own; a turn without one, the last turn whose reward is
-            the outcome for example, keeps only the outcome's part. The default is ``turn_mask``.
+        compared: (P · G, K), 1 at turns with a reward of their own; others keep only the outcome's part. The default is
+            ``turn_mask``.
 
     Returns:
         (P · G, K) advantages, 0 where the mask is 0. Rewards that are equal up to rounding give exactly 0.
@@ -134,14 +131,8 @@ def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[in
 def _compare(values: torch.Tensor, sets: torch.Tensor, ddof: int, eps: float | None) -> torch.Tensor:
     """Each value minus its set's mean, divided by the set's standard deviation plus ε (``eps=None``: not divided).
 
-    Args:
-        values: (N,) numbers.
-        sets: (N,) which set each value belongs to: numbers from 0, some may be missing.
-        ddof: Delta degrees of freedom.
-        eps: ε.
-
-    Returns:
-        (N,), exactly 0 in a set of one and where a set's values are equal up to rounding.
+    ``values`` and ``sets`` (numbers from 0) are (N,). Exactly 0 in a set of one and where a set is equal up to
+    rounding.
     """
     if not values.numel():
         return values

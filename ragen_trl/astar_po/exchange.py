@@ -1,7 +1,7 @@
 """Start states from which the reference always earns the same teach nothing: others of their environment replace them.
 
-They are drawn with equal probability; in a curriculum, which would be lost by that, the nearest ones in difficulty are
-taken. Everything here depends on its arguments alone, so that all processes, and a run that is resumed, find the same.
+They are drawn evenly; in a curriculum the nearest in difficulty are taken. Everything here depends on its arguments
+alone, so all processes, and a resumed run, find the same.
 """
 
 from collections import Counter
@@ -22,18 +22,11 @@ def exchanged(
     difficulty: Callable[[int, int], float] | None = None,
     played: Iterable[StartState] = (),
 ) -> list[StartState]:
-    """Replace the start states of groups that have nothing to learn from.
+    """Start states with spread in the reference's returns in place of those without it, one for each group.
 
-    Args:
-        groups: The start state of each group of a rollout, on all processes together.
-        values: V* by environment.
-        entropy: Of the random choice, together with the group and its seed.
-        difficulty: In a curriculum, how hard a start state is. Then the nearest of those is taken that the rollout has
-            least often, which is not yet wherever there are enough; ties are drawn.
-        played: Start states of the groups that were played for the same update before.
-
-    Returns:
-        Start states from which the reference's returns differ, one for each group.
+    ``groups`` belong to a rollout on all processes, ``values`` is V* by environment; ``entropy`` fixes the random
+    choice. In a curriculum (``difficulty``) the nearest of those that the rollout has least often is taken; ties are
+    drawn. ``played`` are start states that were played for the same update before.
     """
     fixed = [values[task].of(seed).zero_variance for task, seed in groups]
     taken = Counter([*played, *(start for start, is_fixed in zip(groups, fixed, strict=True) if not is_fixed)])

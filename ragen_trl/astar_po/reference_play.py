@@ -1,7 +1,6 @@
 """Episodes of the reference policy by start seed and sample index: read from the cache if stored there, else played.
 
-Work is divided among processes batch by batch. Every batch is stored before the next one begins, so that a killed run
-loses at most one batch and never plays an episode twice. Nothing here knows what the episodes are for.
+Every batch is stored before the next one begins, so a killed run never plays an episode twice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,25 +36,21 @@ class Processes:
 def reference_start(seed: int, index: int) -> Start:
     """Outcome seed and sampling seed of the reference's ``index``-th episode from a start state.
 
-    They depend on nothing else, in particular not on the seed of a run, so that runs can share a cache.
+    They do not depend on the seed of a run, so runs can share a cache.
     """
     return Start.drawn(seed, (seed, index, _REFERENCE_PLAY))
 
 
 class ReferencePlayer:
-    """Reads samples from the cache, or plays them in batches and stores them.
+    """Reads samples from the cache (the main process's), or plays them in batches and stores them.
 
     Args:
         play_batch: Plays one episode for each (start seed, sample index), in order, and returns (raw return, success)
-            of each; see ``reference_start``. It gets this process's share, which may be empty, and is called equally
-            often on all processes.
+            of each. It gets this process's share, which may be empty, and is called equally often on all processes.
         batch_size: Episodes that a process plays at the same time.
-        cache: Where samples are read and stored. Only the main process's is used.
+        cache: Where samples are read and stored.
         key: The key of the samples; needed with a cache.
         processes: The processes that share the work; all of them get all samples.
-
-    Attributes:
-        num_played: Episodes played so far, on all processes, without those from the cache.
 
     Raises:
         ValueError: If there is a cache without a key, or no room in a batch.
@@ -87,10 +82,6 @@ class ReferencePlayer:
 
     def play(self, counts: Mapping[int, int], bar: "tqdm[Any] | None" = None) -> dict[int, list[Sample]]:
         """The first ``counts[seed]`` samples of each start, and no more even if more are stored.
-
-        Args:
-            counts: How many samples of each start seed.
-            bar: A progress bar; its total grows by the number of episodes to play.
 
         Raises:
             NotFiniteError: If a return is NaN or infinite.

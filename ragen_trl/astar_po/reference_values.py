@@ -1,8 +1,7 @@
 r"""Stage 1 of A\*-PO: play the reference policy from every start state until V* is known well enough.
 
-This module knows neither models nor trainers. Which episodes are used depends only on their outcomes, never on the
-batch size, the number of processes, interruptions or the contents of a cache. Left out: V* of states inside an episode,
-and a default for a start that was never played, because a silent 0 would be trained on like a measured value.
+Which episodes are used depends only on their outcomes, never on the batch size, the number of processes, interruptions
+or the contents of a cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +31,13 @@ class NothingToLearnError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class StartValue:
-    """The value of one start state, with its samples.
+    """The value of one start state, from so many ``samples`` and ``successes``.
 
     Attributes:
-        samples: Number of episodes.
-        successes: How many of them succeeded.
         mean: Mean return.
         value: V*, between the mean and the largest return.
         std_error: Standard error of V*, shrunk towards the spread over all starts; above 0 for equal returns too.
-        zero_variance: Whether all returns were equal up to rounding, so that there is nothing to learn.
+        zero_variance: Whether all returns were equal up to rounding, so there is nothing to learn.
     """
 
     samples: int
@@ -59,9 +56,8 @@ class ReferenceValues:
         starts: Start seed → its value, in the order of the given seeds.
         episodes: Number of episodes that these values are estimated from.
         played: How many of them were played now and not read from the cache.
-        success: Success rate over the first samples of every start; later samples were only taken of uncertain starts.
-        success_low: Lower end of its Wilson 95 % interval, as if all episodes were independent.
-        success_high: Upper end of that interval.
+        success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, Wilson's
+            95 % interval as if all episodes were independent.
         return_range: The unit of β₁ and β₂.
         beta1: β₁ in units of the return: the option times ``return_range``.
     """
@@ -76,11 +72,7 @@ class ReferenceValues:
     beta1: float
 
     def of(self, seed: int) -> StartValue:
-        """The value of a start state, with its samples.
-
-        Raises:
-            ValueError: If the reference never played from it.
-        """
+        """The value of a start state; ``ValueError`` if the reference never played from it."""
         if seed not in self.starts:
             raise ValueError(
                 f"there is no V* for start seed {seed}, only for {len(self.starts)} others; estimate the values of all "
@@ -113,7 +105,7 @@ class ReferenceValues:
         )
 
     def summary(self) -> dict[str, float]:
-        """Figures for logs and JSON, without those of single start states."""
+        """Figures of all start states together, for logs and JSON."""
         starts = list(self.starts.values())
         figures = asdict(self)
         del figures["starts"]
@@ -151,17 +143,10 @@ class Accuracy:
 def estimate_values(
     seeds: Sequence[int], player: ReferencePlayer, accuracy: Accuracy, progress: bool = False
 ) -> ReferenceValues:
-    """Play the reference policy and estimate V* of every start state.
+    """Play the reference policy and estimate V* of every start state; all processes get the same values.
 
     After the first samples of each start, samples are doubled, round by round, up to ``max_samples``, where all returns
-    are equal and where the standard error is above the target. So no more starts are given up than with ``max_samples``
-    of each: with success rate p the share (1 − p)^n + p^n.
-
-    Args:
-        seeds: Start states; repeated ones count once.
-        player: Gives the episodes. Each process has its own player, and all processes get the same values.
-        accuracy: When to stop.
-        progress: Show a progress bar, on the main process.
+    are equal and where the standard error is above the target.
 
     Raises:
         ReferenceNeverSucceedsError: If no episode succeeded.
@@ -213,7 +198,7 @@ def _start_value(samples: Sequence[Sample], beta: float, std_error: float) -> St
 
 
 def _std_errors(returns: Mapping[int, torch.Tensor], pool: torch.Tensor, beta: float) -> dict[int, float]:
-    """Standard error of each V*; infinite if all returns are equal, because then there is no scale."""
+    """Standard error of each V*; infinite if all returns are equal, which gives no scale."""
     if not _has_spread(pool):
         return dict.fromkeys(returns, float("inf"))
     return {seed: soft_value_std_error(found, beta, pool).item() for seed, found in returns.items()}

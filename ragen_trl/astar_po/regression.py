@@ -1,4 +1,4 @@
-r"""The mathematics of stage 2 of A\*-PO, as pure functions: advantages in return ranges, and a micro-batch's loss."""
+r"""Stage 2 of A\*-PO as pure functions: advantages in return ranges, and a micro-batch's loss."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,16 +37,7 @@ class InReturnRanges(NamedTuple):
 def in_return_ranges(
     summaries: Sequence[TrajectorySummary], returns: torch.Tensor, values: Mapping[int, ReferenceValues]
 ) -> InReturnRanges:
-    """Measure returns against V*.
-
-    Args:
-        summaries: One for each trajectory.
-        returns: (B,) raw returns.
-        values: V* by environment.
-
-    Raises:
-        ValueError: If there is no V* for a start state.
-    """
+    """Measure (B,) raw returns, one for each summary, against V* by environment; ``ValueError`` where there is none."""
     known = [values[summary.task] for summary in summaries]
     starts = [of_env.of(summary.seed) for of_env, summary in zip(known, summaries, strict=True)]
     units = returns.new_tensor([of_env.return_range for of_env in known])
@@ -78,13 +69,9 @@ class Fit(NamedTuple):
 def regress(logprobs: torch.Tensor, mask: torch.Tensor, inputs: Mapping[str, Any], args: AStarPOConfig) -> Fit:
     """The loss of a micro-batch: the regression, and ``kl_coef`` times the KL to the reference.
 
-    Args:
-        logprobs: (B, T) of the policy.
-        mask: (B, T), 1 at sampled tokens.
-        inputs: The micro-batch: ``ref_per_token_logps`` (B, T), ``advantages`` (B,), ``step_trajectories`` and
-            ``step_tokens`` (scalars); for rows that are parts of trajectories also ``others_log_ratio`` and
-            ``trajectory_share`` (B,).
-        args: β₂, ``loss_scale``, ``residual_cap`` and ``kl_coef``.
+    ``logprobs`` and ``mask`` (1 at sampled tokens) are (B, T). ``inputs`` has ``ref_per_token_logps`` (B, T),
+    ``advantages`` (B,), ``step_trajectories`` and ``step_tokens`` (scalars); for rows that are parts of trajectories
+    also ``others_log_ratio`` and ``trajectory_share`` (B,).
     """
     reference, advantages = inputs["ref_per_token_logps"], inputs["advantages"]
     loss, log_ratios, residuals = regression_loss(

@@ -1,8 +1,7 @@
 r"""A\*-PO over whole trajectories, in the hooks of `TrajectoryTrainer`.
 
 Stage 1 plays the reference policy (the model before training) from every start state and estimates V*. Stage 2 plays
-the model and regresses its log-ratio to the reference on what an episode earned beyond V*. Left out: V* of states
-inside an episode, and with it credit per turn; several updates on one rollout, which an estimated V* would bias.
+the model and regresses its log-ratio to the reference on what an episode earned beyond V*.
 """
 
 import json
@@ -57,19 +56,16 @@ class AStarPOTrainer(StarPOTrainer):
     .. math:: \min_\pi \mathrm E\bigl(\beta_2 \Delta(\tau) - (R(\tau) - V^*(s_0))\bigr)^2, \quad
        \Delta = \sum_{t:\,m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)
 
-    The environment's part of a trajectory has the same probability under both policies and cancels. With LoRA the
-    reference is the model without its adapter, or with the adapter that training began with; there is no second model.
-
-    Arguments and errors are those of `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with
-    stage 1, whose episodes go into ``args.value_cache`` batch by batch: a killed run does not play them again.
+    With LoRA the reference is the model without its adapter, or with the adapter that training began with; there is no
+    second model. Arguments and errors are as in `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train``
+    begins with stage 1, whose episodes go into ``args.value_cache`` batch by batch.
 
     Attributes:
         reference: The frozen policy.
         values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
-        ReferenceNeverSucceedsError: By ``train``, if the first reference never succeeds: then there is nothing to
-            reinforce.
+        ReferenceNeverSucceedsError: By ``train``, if the first reference never succeeds.
         NothingToLearnError: By ``train``, if from every start state all episodes of the first one earn the same.
     """
 
@@ -109,16 +105,10 @@ class AStarPOTrainer(StarPOTrainer):
     # Stage 1
 
     def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
-        """Stage 1: V* of every start state under the present reference, from episodes that are played or cached.
+        """Stage 1: V* of every start state under the present reference, by the environment's index in the run.
 
         At a refresh an environment keeps its values if the present reference earns the same in all episodes from each
-        start state, or succeeds in none.
-
-        Args:
-            progress: Show a progress bar; unset: unless ``args.disable_tqdm``.
-
-        Returns:
-            V* by the index of the environment in the run's list.
+        start state, or succeeds in none. ``progress`` unset shows a bar unless ``args.disable_tqdm``.
         """
         if self.use_vllm and self.args.vllm_adapter_dir is None:  # a server with its adapter switched off is the base
             self.reference.check_sendable()
@@ -168,7 +158,7 @@ class AStarPOTrainer(StarPOTrainer):
             self._reference_episodes += player.num_played
 
     def _tell_of_cached_rewards(self, task: int) -> None:
-        """Of what is no part of the package the cache's key has the name only: what it pays may have changed."""
+        """Warn of environments from outside: the cache's key has only their name, and their rewards may differ now."""
         spec, values = self._tasks.specs[task], self.values[task]
         named = spec.env.removeprefix("ragen_envs:") if isinstance(spec.env, str) else ""
         # A catalogue in a file and a store behind an address change without their names.
@@ -182,7 +172,6 @@ class AStarPOTrainer(StarPOTrainer):
             )
 
     def _value_key(self, task: int, fingerprint: str) -> ValueKey:
-        """What the reference's returns in an environment depend on."""
         args, spec = self.args, self._tasks.specs[task]
         rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
@@ -315,7 +304,7 @@ class AStarPOTrainer(StarPOTrainer):
         with self.reference.model() as model:
             batch["ref_per_token_logps"], _ = self.score(model, batch, rows_a_pass)
         if "trajectory" in batch:
-            # Not those of the sampler, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
+            # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
             now, _ = self.score(self.model, batch, rows_a_pass)
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
@@ -349,8 +338,8 @@ class AStarPOTrainer(StarPOTrainer):
         """Read what `save_algorithm_state` wrote.
 
         Raises:
-            OptionError: If its V* is that of other settings, such as another β₁ or another reward.
-            ReferenceWeightsError: If it is missing, or that of another reference.
+            OptionError: If its V* is of other settings, such as another β₁ or another reward.
+            ReferenceWeightsError: If the reference is missing or is another one.
         """
         path = folder / _STATE
         if not path.is_file():
@@ -363,8 +352,7 @@ class AStarPOTrainer(StarPOTrainer):
                 f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
                 "began with, not with one of its checkpoints"
             )
-        now = self._settings_of_values()
-        was = state.get("settings", now)  # older checkpoints do not tell
+        was, now = state["settings"], self._settings_of_values()
         if now != was:
             raise OptionError(
                 f"{folder} has V* of other settings: {_changes(was, now)}; resume with those that the run began with, "

@@ -1,9 +1,7 @@
 """The returns of the reference policy from each start state, on disk: A*-PO computes V* from them.
 
-They are in one SQLite file, to which a batch is added whole or not at all, even if the process is killed. The file
-holds returns and not V*, so that β1 can change and samples can be added. It has no write-ahead log: there is only one
-file, which can be copied and may be on a network disk, and writing is fast enough because a batch takes seconds to
-play. Left out: removing single entries (delete the file), and a default for a value that is missing.
+They are in one SQLite file, to which a batch is added whole or not at all. It holds returns and not V*, so β1 can
+change and samples can be added. Without a write-ahead log it is a single file, which may be on a network disk.
 """
 
 import hashlib
@@ -14,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.play import MannerOptions, PlayOptions, TaskOptions, option_names
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.errors import NotFiniteError, UserError
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
@@ -51,8 +49,7 @@ class ValueKey:
         max_actions: Most actions of an episode.
         max_reply_length: Most tokens of one reply.
         max_completion_length: Most tokens of a trajectory after its first prompt; ``None`` for no limit.
-        reward: Name and version of the reward: penalties, reward functions and their weights, and a digest of the
-            data set's columns that the functions get.
+        reward: Its version: penalties, reward functions with weights, and a digest of the columns that they get.
         reference: ``Reference.fingerprint()``.
         temperature: As in sampling.
         top_p: As in sampling.
@@ -62,8 +59,7 @@ class ValueKey:
         reply_prefix: The given beginning of every reply.
         chat_template: The template, or a hash of it.
         stop_at_answer: Whether replies end with their answer.
-        others: All other options that differ from their defaults. The JSON leaves them out if there are none, so that a
-            new option does not change the keys of stored samples.
+        others: All other options of play.
 
     Raises:
         ValueCacheError: If a value has no JSON form.
@@ -93,11 +89,8 @@ class ValueKey:
 
     def as_json(self) -> str:
         """Canonical JSON: names sorted, no spaces, ASCII."""
-        content = asdict(self)
-        if not self.others:
-            del content["others"]
         try:
-            return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+            return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueCacheError(
                 f"{self} has no JSON form ({error}); give env_kwargs of finite numbers, strings, booleans, lists and "
@@ -131,9 +124,7 @@ class ValueCache(SqliteFile):
     )
 
     def add(self, key: ValueKey, samples: Sequence[StoredSample]) -> None:
-        """Store samples: all of them or, if this fails or the process dies, none.
-
-        A batch may be added twice: samples that are stored already stay as they are.
+        """Store samples, all of them or none. Those that are stored already stay as they are.
 
         Raises:
             NotFiniteError: If a return is NaN or infinite.
@@ -153,11 +144,7 @@ class ValueCache(SqliteFile):
                     self._add_one(number, new, stored)
 
     def read(self, key: ValueKey) -> dict[int, list[Sample]]:
-        """All samples of a key: start seed → samples in order. Empty for an unknown key.
-
-        Raises:
-            ValueCacheError: If the file cannot be read.
-        """
+        """All samples of a key, by start seed and in order; `ValueCacheError` if the file cannot be read."""
         query = (
             "SELECT seed, episode_return, success FROM samples JOIN keys ON keys.id = samples.key WHERE digest = ? "
             "ORDER BY seed, sample"
@@ -193,11 +180,7 @@ class ValueCache(SqliteFile):
 
 
 def check_finite(seed: int, index: int, episode_return: float) -> None:
-    """Check the return of a sample.
-
-    Raises:
-        NotFiniteError: If it is NaN or infinite.
-    """
+    """Raise `NotFiniteError` for a sample whose return is NaN or infinite."""
     if not math.isfinite(episode_return):
         raise NotFiniteError(
             f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN also stands for "
@@ -222,29 +205,18 @@ def value_key(
 ) -> ValueKey:
     """The key of the reference's returns in one environment.
 
-    Args:
-        args: How episodes are played and sampled, and ``reward_version``.
-        spec: The environment.
-        place: Its index among those of the run, which distinguishes functions of one name.
-        rewards: Names and weights of the reward functions, in order.
-        reply_prefix: The given beginning of every reply.
-        chat_template: The template of the tokenizer.
-        reference: ``Reference.fingerprint()``.
-        columns: A digest of what reward functions get of the start states' own columns; empty if that is nothing.
+    ``place`` is its index in the run, which distinguishes functions of one name. ``rewards`` are names and
+    weights of the reward functions, ``columns`` a digest of what they get of the start states' own columns.
     """
     reward = {
         "version": args.reward_version,
         **{name: getattr(args, name) for name in _PENALTIES},
         "functions": list(rewards),
-        **({"columns": columns} if columns else {}),
+        "columns": columns,
     }
     played = {name: getattr(args, name) for name in (*option_names(TaskOptions), *option_names(MannerOptions))}
     own = {name: value for name, value in played.items() if name in ValueKey.__dataclass_fields__}
-    others = {
-        name: value
-        for name, value in played.items()
-        if name not in own and name not in _ELSEWHERE and value != getattr(PlayOptions, name)
-    }
+    others = {name: value for name, value in played.items() if name not in own and name not in _ELSEWHERE}
     return ValueKey(
         **{
             **own,

@@ -1,8 +1,4 @@
-"""From trajectories to the batch that TRL's loss reads.
-
-``to_rollout_output`` has the lists that TRL expects of a ``rollout_func``, and ``trajectory_batch`` pads them as TRL
-does, for the trajectories that are trained on. ``collate`` pads whole trajectories, for passes outside TRL's loop.
-"""
+"""From trajectories to the batch that TRL's loss reads, padded as TRL pads it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +25,7 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
     """The output that TRL expects of a ``rollout_func``: one entry per trajectory.
 
     The completion is everything after the first prompt. ``env_mask`` is 1 at sampled tokens: this is where TRL gets the
-    loss mask. Environment tokens have log-probability 0, which the mask keeps out of every computation.
+    loss mask. Environment tokens have log-probability 0.
 
     Returns:
         ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists), and for reward functions
@@ -71,7 +67,7 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
 
 
 def pictures_of(trajectories: Sequence[Trajectory]) -> dict[str, list[tuple[Picture, ...]]]:
-    """The column ``pictures``: those of each trajectory; none if nobody was shown any."""
+    """The column ``pictures``, a list for each trajectory; no column if nobody was shown any."""
     shown = [trajectory.pictures for trajectory in trajectories]
     return {"pictures": shown} if any(shown) else {}
 
@@ -84,7 +80,7 @@ def _padded(rows: Sequence[Sequence[Any]], dtype: torch.dtype, filler: float, si
 
 
 def sampled_mask(batch: Mapping[str, Any]) -> torch.Tensor:
-    """(B, T) bool: the completion tokens that the policy sampled, in rows that are no filler."""
+    """(B, T) bool: the completion tokens that the policy sampled; filler has none."""
     return (batch["completion_mask"] * batch["tool_mask"]).bool()
 
 
@@ -130,8 +126,7 @@ def chosen_rows(value: Any, rows: torch.Tensor) -> Any:
 def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the columns in which no row has a token: on the left of prompts, on the right of completions.
 
-    Filler rows, whose ``completion_mask`` is 0, keep no column. At least one column of the prompt and one of the
-    completion stay, so that every row can be computed.
+    Filler rows keep no column. At least one column of each stays, so every row can be computed.
     """
     cut = dict(batch)
     completions = batch["completion_mask"].sum(dim=1)
@@ -146,15 +141,9 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:
-    """Move values from `collate`'s columns to those of TRL's completions, which begin after the first prompt.
+    """(L, T): (L, S) values of whole trajectories' tokens, moved to TRL's columns, which begin after the first prompt.
 
-    Args:
-        values: (L, S) one value per token of whole trajectories, padded on the right.
-        trajectories: The L trajectories.
-        length: T, the width of TRL's completions.
-
-    Returns:
-        (L, T), 0 after a trajectory's end.
+    ``length`` is T, the width of TRL's completions; 0 after a trajectory's end.
     """
     columns = values.new_zeros((len(trajectories), length))
     for row, trajectory in enumerate(trajectories):

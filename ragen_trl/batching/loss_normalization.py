@@ -1,8 +1,7 @@
-"""What a loss is divided by if it is added up over micro-batches and processes: a pure function of a rollout's parts.
+"""What a loss is divided by if it is added up over micro-batches and processes.
 
-A mean of means is wrong as soon as micro-batches hold different numbers of tokens or trajectories; after filtering they
-always do. So every micro-batch gets the totals of its optimizer step: of all micro-batches, on all processes, whose
-gradients make that step.
+A mean of means is wrong as soon as micro-batches hold different numbers of tokens or trajectories, as they always do
+after filtering. So every micro-batch gets the totals of its optimizer step: of all micro-batches, on all processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,18 +29,16 @@ def add_step_totals(
     micro-batches, divided by such a share and averaged over processes (as DDP does with gradients), is the mean over
     the step. If a step takes several rollouts, each of them is normalised alone and has the same weight.
 
-    Keys added:
-        num_items_in_batch: The divisor of TRL's token-normalised losses, set so that they divide by the step's tokens.
-        step_tokens: Sampled tokens, a process's share.
-        step_trajectories: Trajectories without filler, a process's share; for rows that are parts of trajectories, the
-            sum of these parts.
-        fill: Factor for a mean over this micro-batch's rows: micro-batches of the step · processes · rows of this one /
-            trajectories of the step. The mean of these products over the step is the mean over its trajectories.
-        empty: No process has a token in this micro-batch, so means over its tokens say nothing.
-        token_share: Factor for a mean over this micro-batch's tokens. The mean of these products over the step's
-            micro-batches that are not empty is the mean over the step's tokens.
-        trajectory_weight: The same for a mean over its trajectories.
-        skip: The step has nothing to train on, as far as is known: it may take further rollouts.
+    | key | what |
+    |---|---|
+    | ``num_items_in_batch`` | the divisor of TRL's token-normalised losses, so they divide by the step's tokens |
+    | ``step_tokens`` | sampled tokens, a process's share |
+    | ``step_trajectories`` | trajectories without filler, a process's share; of rows that are parts, the sum of parts |
+    | ``fill`` | factor for a mean over this micro-batch's rows, so the step's mean is the one over its trajectories |
+    | ``token_share`` | the same for a mean over this micro-batch's tokens, over micro-batches that are not empty |
+    | ``trajectory_weight`` | the same for a mean over this micro-batch's trajectories |
+    | ``empty`` | no process has a token in this micro-batch, so means over its tokens say nothing |
+    | ``skip`` | the step has nothing to train on, as far as is known: it may take further rollouts |
 
     Args:
         micro_batches: What one rollout was split into. The i-th has as many rows on every process; ``completion_mask``

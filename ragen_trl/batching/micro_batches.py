@@ -1,15 +1,9 @@
 """Fewer passes and less padding: full micro-batches of rows of similar length, in whatever order they were played.
 
-TRL pads a rollout to its longest trajectory and splits it into as many micro-batches as were configured, of that width.
-After a filter they would hold a row or two each. Here the rows of a rollout are dealt out to its optimizer steps again,
-equally many each. The rows of a step are sorted by length and fill micro-batches of the configured size, each cut to
-its longest row. The step's other micro-batches are empty and are not computed. TRL has shuffled the rows before: which
-trajectories make an update stays random. A loss that is a sum over the step, divided by the step's totals
-(`loss_normalization`), does not change. A loss that is a mean of each micro-batch would change, so it keeps TRL's
-micro-batches. Each process sorts its own rows.
-
-Where rows are stored as prefix trees (`shared_prefixes`), which leaves no padding, rows that begin alike
-come into one micro-batch instead of rows of similar length.
+TRL splits a rollout into micro-batches as wide as its longest trajectory; after a filter they hold a row or two each.
+Here the rows of each step are sorted by length (or, as prefix trees, by how they begin) and fill micro-batches cut to
+their longest row; the others are not computed. A loss that is a sum over the step, divided by its totals, does not
+change; one that is a mean of each micro-batch would, and keeps TRL's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +23,7 @@ Scorer = Callable[[torch.Tensor, slice, int], tuple[torch.Tensor, torch.Tensor |
 
 
 def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
-    """Whether the loss has a part that is a mean or a quantile of each micro-batch.
-
-    Args:
-        args: The configuration.
-        with_router_loss: Whether a mixture of experts adds its load-balancing loss.
-    """
+    """Whether the loss has a part that is a mean or a quantile of each micro-batch, such as a mixture's router loss."""
     return args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
 
 
@@ -49,18 +38,9 @@ def packed(
     """The same number of micro-batches; each step has as few as its rows fill, and before them empty ones.
 
     The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of a step,
-    after which gradients are reduced over processes, has something to train on if any micro-batch of the step has. The
-    i-th micro-batch has as many rows on every process, since losses gather over rows; at most ``batch_size``, unless
-    the step has more rows than its micro-batches can hold.
-
-    Args:
-        micro_batches: What one rollout was split into, all of one width.
-        accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
-        batch_size: Rows that a micro-batch should hold.
-        rank: Index of this process.
-        gather: Joins tensors of one dimension and length from all processes to one.
-        shares_prefixes: Whether rows are stored as prefix trees; then rows that begin alike come together
-            instead of rows of similar length.
+    after which gradients are reduced over processes, has something to train on if any of the step has. The i-th
+    micro-batch has as many rows on every process, since losses gather over rows; at most ``batch_size``, unless
+    the step has more rows than its micro-batches can hold. ``gather`` joins tensors of one length from all processes.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     rollout = {
@@ -117,7 +97,6 @@ def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:
 
 
 def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
-    """The rows so that those that begin alike are neighbours; filler first."""
     used = batch["completion_mask"].any(dim=1, keepdim=True)
     return prefix_order(*whole_rows({**batch, "prompt_mask": batch["prompt_mask"] * used}))
 
@@ -141,12 +120,8 @@ def count_positions(
 ) -> torch.Tensor:
     """(3,) float64, on this process: tokens, different ones of them, and the positions that the model computes.
 
-    Tokens are the same if rows share them. The other positions are padding and filler. Micro-batches that are filler on
-    all processes (``empty``) are neither computed nor counted.
-
-    Args:
-        micro_batches: What a rollout is trained in.
-        pack: How rows are stored as prefix trees; unset: they are not.
+    Tokens are the same if rows share them as prefix trees (``pack``). Micro-batches that are filler on all processes
+    are neither computed nor counted.
     """
     counts = float64_tensor([0.0, 0.0, 0.0], micro_batches[0]["completion_mask"].device)
     for batch in micro_batches:
@@ -163,11 +138,9 @@ def count_positions(
 
 
 def position_metrics(counts: torch.Tensor) -> dict[str, float]:
-    """What is logged of ``count_positions`` summed over processes; empty if nothing is computed.
+    """``rollout/padding`` and ``rollout/shared``, from ``count_positions`` summed over processes.
 
-    Returns:
-        ``rollout/padding``: the share of positions that are padding. ``rollout/shared``: the share of tokens that are
-        computed with another row's.
+    They are the share of positions that are padding, and of tokens that are computed with another row's.
     """
     tokens, different, positions = counts.tolist()
     if not different:

@@ -1,7 +1,7 @@
 """Pictures of rows as a vision model takes them: made for the rows of a pass, over the whole sequence.
 
-Until then a batch has a list, ``pictures``: those of each row, in the order of their tokens. It is shuffled, split,
-filtered and packed with the rows. TRL makes such tensors for prompts only, and none for a ``rollout_func``.
+Until then a batch has a list, ``pictures``, in the order of their tokens, which is shuffled, split, filtered and packed
+with the rows. TRL makes such tensors for prompts only, and none for a ``rollout_func``.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,16 @@ from ragen_trl.trajectory import Picture
 def picture_inputs(
     ids: torch.Tensor, attention: torch.Tensor, pictures: Sequence[Sequence[Picture]], processor: PictureProcessor
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """What TRL's scoring hands to a vision model for some rows.
+    """What TRL's scoring hands to a vision model for rows of (b, n) tokens and their pictures.
 
     Rows that are filler keep their prompt only, and with it the pictures of the prompt.
-
-    Args:
-        ids: (b, n) tokens.
-        attention: (b, n), 0 at padding and filler.
-        pictures: Those of each row.
-        processor: The model's.
 
     Returns:
         The ids, in which parts of pictures that nobody reads are padding; and ``pixel_values``, ``image_grid_thw`` and
         ``num_images`` of the pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures.
 
     Raises:
-        ValueError: If the parts in a row are not those of its first pictures.
+        ValueError: If the parts in a row do not belong to its first pictures.
     """
     parts = ids == processor.image_id
     read = parts & attention.bool()

@@ -23,13 +23,8 @@ def raw_returns(
 ) -> list[float]:
     """The raw return of each trajectory: the weighted sum of all reward functions, with None and NaN as 0.
 
-    Args:
-        trajectories: Finished episodes.
-        functions: Reward functions as TRL calls them. They get ``prompts``, ``completions``, ``completion_ids``,
-            ``seed``, ``trajectory``, ``episode_return``, and ``columns``.
-        weights: One weight per function.
-        decode: Turns token ids into text, as TRL decodes completions.
-        columns: Further columns, one value per trajectory.
+    The functions get ``prompts``, ``completions`` (texts by ``decode``), ``completion_ids``, ``seed``, ``trajectory``,
+    ``episode_return``, and ``columns``, one value per trajectory.
 
     Raises:
         ValueError: If a function is a model or a coroutine.

@@ -1,11 +1,8 @@
 """Extra rewards: functions for ``StarPOTrainer(reward_funcs=[…])`` that read whole trajectories.
 
-A trajectory's reward is ``w_0 · return + Σ_i w_i · r_i`` with ``reward_weights = [w_0, w_1, …]``. The environment's
-return, format penalties included, comes first. Success is what the environment reports; no reward function changes it.
-
-Each function takes ``trajectory``, this process's trajectories, and ignores the other columns that TRL passes to every
-reward function. All values are finite. Left out: a judge model (any reward model in TRL's ``reward_funcs`` is one), and
-rewards per turn, which belong in the environment.
+A trajectory's reward is ``w_0 · return + Σ_i w_i · r_i`` with ``reward_weights = [w_0, w_1, …]``: the environment's
+return first, format penalties included. No reward function changes success. Each function takes ``trajectory``, this
+process's trajectories, and ignores the other columns that TRL passes. All values are finite.
 """
 
 import re
@@ -22,40 +19,30 @@ _FORESEEN = re.compile(r"<prediction>(.*?)</prediction>", re.DOTALL)
 
 
 def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """How well actions follow from the thoughts before them: ``1/T Σ_t 1/|a_t| Σ_a consistency(thought_t, a)``.
+    """How well actions follow from thoughts, from 0 to 0.2: ``1/T Σ_t 1/|a_t| Σ_a consistency(thought_t, a)``.
 
     It is made for shops, whose actions contain words (``search[red shoes]``, ``buy:B07``); `ragen_envs.consistency`
-    rates all other actions 0. A turn without a thought or without an executed action counts 0. It is a mean, so that
-    longer episodes do not earn more.
-
-    Returns:
-        One number per trajectory, from 0 to 0.2.
+    rates all other actions 0. A turn without a thought or without an executed action counts 0.
     """
     return [fmean(_consistency(turn) for turn in episode.turns) for episode in trajectory]
 
 
 def description_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """How right a model says what it sees and what will follow: ``1/T Σ_t (seen_t + foreseen_t) / 2``.
+    """From 0 to 1: how right a model says what it sees and what will follow, ``1/T Σ_t (seen_t + foreseen_t) / 2``.
 
-    VAGEN's reward for grounding and world modelling (arXiv 2510.16907), judged by rules instead of another model
+    VAGEN's reward for grounding and world modelling (arXiv 2510.16907), judged by rules
     (`ragen_envs.description_score`). The text in ``<observation>…</observation>`` of a thought is compared with the
-    state before the turn, that in ``<prediction>…</prediction>`` with the state after it; what is missing counts 0. For
-    Sokoban and FrozenLake, whose text tells the state. `ragen_envs.pictures.descriptions.DESCRIPTION_PROMPT`, as
-    ``system_prompt``, asks for the two parts.
-
-    Returns:
-        One number per trajectory, from 0 to 1.
+    state before the turn, the text in ``<prediction>…</prediction>`` with the state after it; what is missing counts 0.
+    For Sokoban and FrozenLake; `ragen_envs.pictures.descriptions.DESCRIPTION_PROMPT`, as ``system_prompt``, asks for
+    the two parts.
     """
     return [fmean(map(_described, episode.turns)) for episode in trajectory]
 
 
 def format_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """Share of turns with a readable reply, minus 1.
+    """Share of turns with a readable reply, minus 1: from -1 (none) to 0 (all).
 
     Unlike ``format_penalty``, it does not add up over turns, and invalid actions in a readable reply cost nothing.
-
-    Returns:
-        One number per trajectory, from -1 (no reply was readable) to 0 (all were).
     """
     return [fmean(bool(turn.info["format_is_valid"]) for turn in episode.turns) - 1.0 for episode in trajectory]
 
@@ -64,15 +51,15 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
     """Make a reward function that penalises long replies: ``-1/T Σ_t min(1, max(0, n_t - target) / scale)``.
 
     ``n_t`` is the number of sampled tokens of reply t, end of turn included. This is DAPO's soft overlong punishment
-    (arXiv 2503.14476, section 3.4) with L_max = ``target + scale`` and L_cache = ``scale``. It is a mean over replies,
-    because a sum over turns would penalise an episode for every further turn.
+    (arXiv 2503.14476, section 3.4) with L_max = ``target + scale`` and L_cache = ``scale``, as a mean over replies, so
+    further turns cost nothing.
 
     Args:
         target: Number of tokens that a reply may have without penalty, at least 0.
         scale: Number of further tokens at which the full penalty is reached, at least 1.
 
     Returns:
-        A function that gives one number per trajectory, from -1 to 0. It can be pickled; TRL logs it as
+        A function that gives one number per trajectory, from -1 to 0. TRL logs it as
         ``rewards/length_reward_<target>_<scale>``.
 
     Raises:

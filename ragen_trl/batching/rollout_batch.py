@@ -1,8 +1,8 @@
 """The data of one update: this process's trajectories, and a summary of all processes' trajectories.
 
-Filters and advantages compare trajectories that other processes may have played. So each process has the returns and a
-`TrajectorySummary` of every trajectory and takes the same decision as all others, without another collective call.
-Trajectories stay on the process that played them, until a filter leaves one process more of them than another.
+Filters and advantages compare trajectories that other processes may have played, so each process has the returns and a
+`TrajectorySummary` of every trajectory and takes the same decisions. Trajectories stay on the process that played them,
+until a filter leaves one process more of them than another.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 
 from ragen_trl.batching.batch import trajectory_batch
-from ragen_trl.system.old_names import former_attribute
 from ragen_trl.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -147,14 +146,11 @@ class RolloutBatch:
         )
 
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
-        """Move trajectories, so that processes have about equally many rows to train on (`balanced_ranks`).
+        """Move trajectories, so processes have about equally many rows to train on (`balanced_ranks`).
 
-        All processes decide the same on their summaries, and exchange only what moves. If nothing has to move, nothing
-        is exchanged. An environment's ``info`` moves as far as it can be pickled.
-
-        Args:
-            processes: How many there are.
-            gather: Joins the lists of all processes on all of them (``accelerate.utils.gather_object``).
+        All processes decide the same on their summaries, and exchange only what moves, an environment's ``info`` as far
+        as it can be pickled. ``gather`` joins the lists of all processes on all of them
+        (``accelerate.utils.gather_object``).
         """
         ranks = balanced_ranks([summary.segments for summary in self.summaries], self.ranks, processes)
         if ranks == self.ranks:
@@ -185,24 +181,13 @@ class RolloutBatch:
             summaries=[summary for rollout in rollouts for summary in rollout.summaries],
         )
 
-    outlines = former_attribute("outlines", "summaries")
-    owners = former_attribute("owners", "ranks")
-    process = former_attribute("process", "rank")
-    rows = former_attribute("rows", "local_indices")
-
 
 def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) -> tuple[int, ...]:
-    """The process of each trajectory after some have moved, so that processes have about equally many rows.
+    """The process of each trajectory after some have moved, so processes have about equally many rows.
 
-    A process keeps the first of its trajectories that fit into its share, the mean number of rows rounded up. Where
+    A process keeps the first of its trajectories that fit into its share, the mean number of ``rows`` rounded up. Where
     each trajectory is one row, no process has more than its share then, and no fewer moves would do. One of several
-    rows (rebuilt contexts) may exceed the share of the process that gets it, by less than its own rows, and other moves
-    may be fewer: to find the best is a packing problem.
-
-    Args:
-        rows: Rows that each trajectory is trained in.
-        ranks: The process that has it.
-        processes: How many there are.
+    rows (rebuilt contexts) may exceed the share of the process that gets it, by less than its own rows.
 
     Example:
         >>> balanced_ranks([1, 1, 1, 1, 1], [0, 0, 0, 0, 1], processes=2)

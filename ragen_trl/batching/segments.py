@@ -1,24 +1,12 @@
 r"""Training rows of episodes in which the model did not read all turns (`rollout/contexts.py`): k of them, for example.
 
-While an episode has at most k turns, its context only grows. After that every turn is answered in a rebuilt context: an
-opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and of
-the messages between them. Nothing is decoded and tokenised again. So a trajectory becomes several token sequences
-(`Trajectory.segments`). Each is a row of the batch with its trajectory's advantage, and only the tokens that were
-sampled in this very context are trained. Every sampled token is trained once, exactly as it was sampled.
-
-How rows are weighted. A mean over tokens (``loss_type="dapo"``) does not depend on rows. A sum over the tokens of a
-trajectory, divided by a constant (``"dr_grpo"``), needs only the true number of trajectories. StarPO's mean over
-trajectories of the mean over tokens (``"grpo"``) stays that: the weight of a row is its share of its trajectory's
-sampled tokens,
+A trajectory becomes several token sequences (`Trajectory.segments`). Each is a row of the batch with its trajectory's
+advantage, and only the tokens that were sampled in this very context are trained: every one once. A mean over tokens
+(``"dapo"``) does not depend on rows, and a sum (``"dr_grpo"``) needs only the true number of trajectories. StarPO's
+(``"grpo"``) weights a row by its share of its trajectory's sampled tokens, so k changes only what is read:
 
 .. math:: \frac1N \sum_i \frac1{n_i} \sum_{t \in i} \ell_t
    = \frac1N \sum_{\text{rows } r} \frac{n_r}{n_{i(r)}} \Bigl(\frac1{n_r} \sum_{t \in r} \ell_t\Bigr)
-
-so that k changes only what is read. If k is at least the number of turns, the gradient is the same as without a window.
-VAGEN's weight 1 / rows is equal only if all rows have equally many sampled tokens.
-
-A critic values the state before a token by what the model had read then: it reads rows, too (`SegmentLayout`), and
-advantages are estimated over the turns of the whole trajectory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +23,12 @@ if TYPE_CHECKING:
 
 
 class SegmentLayout:
-    """Where the tokens of whole trajectories lie in the rows that the model read, and back.
+    """Where the tokens of whole trajectories lie in the rows that the model read, in `batch.collate`'s columns.
 
-    Columns of trajectories and of rows are those of `batch.collate`. The context of a row that was rebuilt lies in no
-    column of its trajectory.
-
-    Args:
-        trajectories: L trajectories.
+    The context of a row that was rebuilt lies in no column of its trajectory.
 
     Attributes:
-        rows: Their segments in order, S of them.
+        rows: The segments of the L trajectories in order, S of them.
         owners: Index of each row's trajectory, length S.
     """
 
@@ -100,16 +84,10 @@ def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, 
 def segment_rows(
     trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, pad_id: int
 ) -> dict[str, Any]:
-    """The batch with a row for each segment instead of each trajectory.
+    """The tensors of ``segment_batch`` and ``advantages``, (S,) or (S, T'): a row for each segment of L trajectories.
 
-    Args:
-        trajectories: L trajectories.
-        advantages: (L,), or (L, T) in the columns of whole trajectories' completions.
-        history_mask: (L, T), 1 at sampled tokens in those columns.
-        pad_id: Pads token ids.
-
-    Returns:
-        The tensors of ``segment_batch``, and ``advantages``, (S,) or (S, T'), those of a segment's own tokens.
+    ``advantages`` are given as (L,), or (L, T) in the columns of whole trajectories' completions, as ``history_mask``
+    is (1 at sampled tokens).
     """
     device = advantages.device
     batch: dict[str, Any] = {key: value.to(device) for key, value in segment_batch(trajectories, pad_id).items()}
@@ -147,8 +125,8 @@ def segment_loss(
         args: Clip ranges, the level of ratios, and β.
 
     Returns:
-        The loss; and of each token, (B, T), what TRL logs means of: the KL term, and whether the ratio is beyond a clip
-        range that its advantage minds.
+        The loss; and (B, T) what TRL logs means of: the KL term, and whether the ratio is beyond a clip range that its
+        advantage minds.
     """
     mask = sampled_mask(batch)
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.

@@ -1,22 +1,10 @@
 """One forward pass over many rows, in which tokens that rows begin with in common are computed once.
 
-The rows of a group share their first prompt, all rows of an environment share the instruction, and replies often begin
-alike. `share_prefixes` stores rows as a prefix tree: a token that several rows share, with everything before it, has
-one place. The places are in the order of a depth-first walk, so that two numbers tell what is read at a place, its
-ancestors: place k is visible from place q if k ≤ q ≤ ``last[k]``, where ``last[k]`` is the last place of the subtree of
-k. Each place keeps the position that its token has in its rows. So the model computes for every row what it computes
-for the row alone, up to rounding, and gradients add up over the rows that share a place.
-
-There is no padding between rows. Attention computes all pairs of places and masks them, so that a long tree costs more
-than it saves: rows are cut into several trees of similar length where that is cheaper (`_cheapest_trees`). Where every
-tree is a single row, the model's own causal attention is right without a mask.
-
-The language-model head reads only the places that predict a token whose log-probability is asked for. (TRL's head
-computes all places on a CPU.) The other tokens get 0.
-
-What a model must be able to do is what the sampler asks of it, too (`policies/model_support.py`): take a mask of
-(N, 1, L, L) and the position of each token. Left out: block masks of FlexAttention, which would not compute the pairs
-that the mask removes.
+Rows are stored as a prefix tree in the order of a depth-first walk: place k is visible from place q if k ≤ q ≤
+``last[k]``, the last place of k's subtree, and keeps the position that its token has in its rows. So the model computes
+for every row what it computes for the row alone, up to rounding, and gradients add up. Attention masks all pairs of
+places, so rows are cut into several trees where that is cheaper. The head reads only the places that predict a scored
+token; the other tokens get 0. The model must take a mask of (N, 1, L, L) and a position per token.
 """
 
 import math
@@ -51,7 +39,7 @@ class PackedRows:
         index: (B, S) which of the K pairs scores a token; K where it is not scored.
         places: Number of places without padding.
         tokens: Number of tokens that would be stored if no row shared any.
-        branches: Whether a tree holds more than one row, so that attention needs a mask.
+        branches: Whether a tree holds more than one row, so attention needs a mask.
     """
 
     ids: torch.Tensor
@@ -77,8 +65,6 @@ class PackedRows:
 
 
 class _Tree(NamedTuple):
-    """One prefix tree of neighbouring sorted rows."""
-
     ids: NDArray[np.int64]  # (places,)
     positions: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -88,12 +74,9 @@ class _Tree(NamedTuple):
 def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Tensor, hidden_size: int) -> PackedRows:
     """Store rows as prefix trees.
 
-    Args:
-        ids: (B, S) token ids, padded on either side.
-        attention: (B, S), 0 at padding.
-        scored: (B, S), whether a token's log-probability is asked for; the first of a row has none. A row is stored up
-            to the token before its last scored one, and a row without any is not stored.
-        hidden_size: Of the model; decides how many trees are made.
+    ``ids``, ``attention`` (0 at padding, on either side) and ``scored`` (whether a token's log-probability is asked
+    for) are (B, S). A row is stored up to the token before its last scored one, and a row without any is not stored.
+    The model's ``hidden_size`` decides how many trees are made.
     """
     tokens, used, wanted = (tensor.cpu().numpy() for tensor in (ids, attention.bool(), scored.bool()))
     columns = [np.flatnonzero(row) for row in used]  # the columns of a row's tokens
@@ -137,11 +120,9 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
 
 
 def prefix_order(ids: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
-    """(B,) row indices, so ordered that every row is next to the one with which it has the longest common beginning.
+    """(B,) row indices, ordered so every row is next to the one with which it has the longest common beginning.
 
-    Args:
-        ids: (B, S) token ids.
-        attention: (B, S), 0 at padding; rows of padding alone come first.
+    ``ids`` and ``attention`` (0 at padding) are (B, S); rows of padding alone come first.
 
     Example:
         >>> rows = torch.tensor([[5, 1, 0], [7, 0, 0], [5, 0, 0], [5, 1, 2]])
@@ -158,7 +139,6 @@ def _sorted(rows: Sequence[NDArray[np.int64]]) -> list[int]:
 
 
 def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Number of tokens with which both rows begin."""
     length = min(len(one), len(other))
     differs = np.flatnonzero(one[:length] != other[:length])
     return int(differs[0]) if len(differs) else length
@@ -167,14 +147,10 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:
     """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
 
-    A limit on the length of trees has a cut into the fewest of them. The higher it is, the more a tree costs, so that
-    of the limits with equally many trees only the lowest counts, and of higher ones only those with so few trees that
-    they may cost less than the best cut so far.
-
-    Args:
-        lengths: Tokens of each row.
-        shared: How many of them it has in common with the row before it.
-        hidden_size: Of the model.
+    ``shared`` says how many of its tokens a row has in common with the row before it. A limit on the length of trees
+    has a cut into the fewest of them. The higher it is, the more a tree costs, so of the limits with equally many trees
+    only the lowest counts, and of higher ones only those with so few trees that they may cost less than the best cut so
+    far.
     """
     own = [0, *(length - common for length, common in zip(lengths[1:], shared[1:], strict=True))]
     ends = np.cumsum(own).tolist()
@@ -198,7 +174,7 @@ def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: 
 
 
 def _filled(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[range]:
-    """The fewest trees of neighbours of at most ``limit`` places; ``ends`` are those of one tree, after each row."""
+    """The fewest trees of neighbours of at most ``limit`` places; ``ends``: of one tree, after each row."""
     spans, start = [], 0
     while start < len(lengths):
         stop = bisect_right(ends, limit - lengths[start] + ends[start], lo=start + 1)
@@ -208,12 +184,7 @@ def _filled(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[ran
 
 
 def _tree(rows: Sequence[NDArray[np.int64]], shared: Sequence[int]) -> _Tree:
-    """The prefix tree of sorted rows, in the order of a depth-first walk.
-
-    Args:
-        rows: The rows.
-        shared: How many tokens each has in common with the row before it; 0 for the first.
-    """
+    """The prefix tree of sorted rows; each has ``shared`` tokens in common with the row before it."""
     starts = np.cumsum([0, *(len(row) - common for row, common in zip(rows, shared, strict=True))])
     paths: list[NDArray[np.int64]] = []
     for row, common, start in zip(rows, shared, starts, strict=False):
@@ -267,10 +238,8 @@ class PackedScores(NamedTuple):
 class PackedModel:
     """A model to call instead of one with TRL's fused head, which packs the rows that it is given.
 
-    Args:
-        model: What is called, perhaps wrapped by a launcher.
-        base: The same without wrappers and adapters.
-        sampled: (B, S) tokens to score among those with a label; unset: all of them.
+    ``model`` is called, perhaps wrapped by a launcher; ``base`` is the same without wrappers and adapters. Of the
+    tokens with a label only the (B, S) ``sampled`` ones are scored, if given.
     """
 
     def __init__(self, model: Callable[..., Any], base: Any, sampled: torch.Tensor | None = None) -> None:
@@ -279,14 +248,7 @@ class PackedModel:
     def __call__(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options: Any
     ) -> PackedScores:
-        """Score the tokens that have a label other than -100.
-
-        Args:
-            input_ids: (B, S), padded on either side.
-            attention_mask: (B, S), 0 at padding.
-            labels: (B, S) the token ids, or -100.
-            options: What else the model is called with.
-        """
+        """Score the tokens that have a label other than -100; all tensors are (B, S), padded on either side."""
         scored = labels != -100
         scored[:, 0] = False
         if self._sampled is not None:
@@ -311,7 +273,7 @@ class PackedModel:
 
 @contextmanager
 def _only_predictors(backbone: nn.Module, predictors: torch.Tensor) -> Iterator[None]:
-    """The backbone's last hidden states, (1, K, H), are those of these places only, so that the head reads no other."""
+    """Keep the backbone's last hidden states, (1, K, H), of these places only, so the head reads no other."""
 
     def choose(module: nn.Module, inputs: Any, output: Any) -> Any:
         output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[predictors][None]

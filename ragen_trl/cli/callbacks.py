@@ -1,6 +1,6 @@
 """The callbacks of a training command: the first evaluation, the collapse monitor, the recorder, and the loggers.
 
-Relies on transformers' lists of known and of installed loggers (pinned by test_callbacks.py).
+Relies on Transformers' lists of known and of installed loggers.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,7 @@ _NOWHERE = ("none", "all")
 
 
 class AtStart(TrainerCallback):
-    """Calls a function before the first update, when the launch has divided the model and put it on its devices.
-
-    Args:
-        call: What to call.
-    """
+    """Calls a function before the first update, when the launch has divided the model and put it on its devices."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
@@ -38,12 +34,7 @@ MONITORS = ("off", *get_args(Action))
 
 
 def check_monitor(wanted: str, args: TrainingArguments) -> None:
-    """Raise `OptionError` early for what the monitor itself would refuse after the warm start.
-
-    Args:
-        wanted: ``"off"``, or the monitor's action.
-        args: The training configuration.
-    """
+    """Raise `OptionError` early for what the monitor itself would refuse after the warm start; "off" is none."""
     if wanted not in MONITORS:
         raise OptionError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
     if wanted == "rollback":
@@ -61,15 +52,9 @@ def check_report_to(wanted: str | list[str] | None) -> None:
 
 
 def add_callbacks(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:
-    """Record a trainer's run and watch it for collapse.
+    """Record ``record_rollouts`` rollouts of a trainer and watch it for collapse, before it starts training.
 
-    Args:
-        trainer: A trainer that has not started training.
-        monitor: One of ``MONITORS``.
-        record_rollouts: How many rollouts to record, spread over the run.
-
-    Returns:
-        The monitor, or ``None`` if it is off.
+    Returns the monitor, or ``None`` if it is off.
     """
     args = trainer.args
     steps = spread_steps(args.max_steps, record_rollouts, max(1, round(args.steps_per_rollout)))

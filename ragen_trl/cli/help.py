@@ -1,8 +1,7 @@
 """What ``--help`` of a command shows: examples, and this package's options in groups, without loading torch.
 
-Importing the configurations takes seconds, since TRL and torch come with them. The options are therefore read off the
-source of the dataclasses where these import torch, and a test compares them with the classes themselves. Options of
-TRL's that nearly every run sets are described here; the rest is behind ``--help trl``, which is slow and long.
+Importing the configurations takes seconds. The options are therefore read off the source of the dataclasses where these
+import torch, and a test compares them with the classes. TRL's other options are behind ``--help trl``.
 """
 
 import ast
@@ -139,12 +138,7 @@ _GROUP_OF_CLASS = {
 
 
 def help_page(command: str, width: int = 100) -> str:
-    """The text of ``python -m ragen_trl COMMAND --help``.
-
-    Args:
-        command: "train", "warm-start" or "eval".
-        width: Characters of a line.
-    """
+    """The text of ``python -m ragen_trl COMMAND --help`` for "train", "warm-start" or "eval"."""
     page = _PAGES[command]
     lines = [f"usage: python -m ragen_trl {command} [--option value ...] [--config FILE.yaml] [--dry-run]", ""]
     lines += [*textwrap.wrap(page.about, width), "", heading("examples:")]
@@ -174,7 +168,6 @@ def _presets(width: int) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as it is written on the command line."""
     return f"{value:g}" if isinstance(value, float) else json.dumps(value) if isinstance(value, dict) else str(value)
 
 
@@ -271,7 +264,7 @@ def _shown(default: Any) -> str | None:
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of an expression in one of our dataclasses; ``None`` if it uses other names than those of choices."""
+    """The value of an expression in one of our dataclasses; ``None`` if it uses names of other things than choices."""
     try:
         return eval(compile(ast.Expression(node), "<option>", "eval"), dict(vars(validation)))
     except NameError:

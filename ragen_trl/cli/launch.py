@@ -1,8 +1,7 @@
 """How a run is launched, as far as memory depends on it: on how many processes, and what an engine divides among them.
 
 Read from what `accelerate launch` and `torchrun` tell the processes that they start, and from TRL's own options
-``deepspeed`` and ``fsdp``; nothing is connected or loaded. Left out: states on the CPU or on a disk (offloading), FSDP
-of version 1, and parallelism of other kinds.
+``deepspeed`` and ``fsdp``; nothing is connected or loaded. Offloading is not known here.
 """
 
 import json
@@ -73,13 +72,7 @@ class Launch:
 def launch_of(
     processes: int, deepspeed: Any = None, fsdp: Any = None, environ: Mapping[str, str] = os.environ
 ) -> Launch:
-    """How this process was launched.
-
-    Args:
-        processes: How many there are.
-        deepspeed: TRL's option: a dictionary, a file, or nothing.
-        fsdp: TRL's option: anything but an empty value asks for it.
-        environ: Variables of this process.
+    """How this process was launched, by TRL's options ``deepspeed`` and ``fsdp`` and the variables of the process.
 
     Raises:
         LaunchConfigError: If DeepSpeed's configuration names no known stage, or FSDP is of version 1.
@@ -97,10 +90,7 @@ def launch_of(
 def as_if(processes: int) -> Iterator[None]:
     """Make configurations as one of several processes does, without starting or connecting any: for a dry run.
 
-    Relies on transformers 5.23 and TRL 1.16: they compute the sizes of batches from ``TrainingArguments.world_size``.
-
-    Args:
-        processes: Their number; 1 changes nothing.
+    Relies on the sizes of batches coming from ``TrainingArguments.world_size``.
     """
     from transformers import TrainingArguments
 
@@ -114,7 +104,6 @@ def as_if(processes: int) -> Iterator[None]:
 
 
 def _stage(deepspeed: Any, environ: Mapping[str, str]) -> int:
-    """The ZeRO stage: of the configuration, if there is one, otherwise what Accelerate was given."""
     given = deepspeed or environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
     try:
         if isinstance(given, str) and given != "none":

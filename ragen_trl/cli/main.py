@@ -1,10 +1,8 @@
 """The commands ``python -m ragen_trl {train,warm-start,eval,report,convert,smollm2}``.
 
-Options are the fields of the configuration dataclasses, as in TRL's scripts. ``--config file.yaml`` sets defaults for
-them, and ``--dry-run`` prints a plan. A user's mistake ends with one line and exit status 2, Ctrl-C with status 130
-after a checkpoint; neither shows a traceback. A fault of this package shows its traceback and ends with status 1.
-
-Imports are late: ``--help`` answers at once because it loads neither torch nor transformers.
+Options are the fields of the configuration dataclasses, as in TRL's scripts. A user's mistake ends with one line and
+exit status 2, Ctrl-C with status 130 after a checkpoint; neither shows a traceback. Imports are late, so ``--help``
+loads neither torch nor Transformers.
 """
 
 import argparse
@@ -74,7 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, options: list[str], commands: Mapping[str, Callable[..., int]]) -> int:
-    """Run a command; every mistake of a user becomes a line and an exit status."""
     try:
         if command not in _PLAIN or not {"-h", "--help"} & set(options):
             _quiet()
@@ -290,7 +287,6 @@ _PLAIN: dict[str, Callable[[list[str]], int]] = {
 
 
 def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An object of each dataclass and the training configuration; and the options that make them again."""
     from ragen_trl.cli.options import parse
 
     try:
@@ -301,7 +297,6 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any,
 
 
 def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options of the file in ``--config FILE``, and the other arguments."""
     from ragen_trl.cli.options import read_yaml
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

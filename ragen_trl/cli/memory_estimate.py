@@ -1,18 +1,10 @@
 """How much memory a training run takes, by arithmetic on the model's shape: no weights are loaded, nothing is run.
 
-Counted are the tensors that stay in memory: weights, gradients, AdamW's two moments, what autograd keeps for the
-backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
-happen at the same time, so the larger of the two counts; both do if the next rollout is played beside the update. An
-update is one of rows that share nothing and are as long as can be: what they share (`batching/shared_prefixes.py`) is
-not known beforehand, and takes less. Where contexts are built again, a rollout holds one row of a trajectory at a time,
-and an update all of them. With several processes it is the memory of one of them (`launch.py` says what an engine
-divides). Left out: the libraries themselves (a CUDA context is about half a GiB), fragmentation, temporaries inside a
-kernel, quantised weights.
-
-Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
-float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
-gated feed-forward layer and ``sdpa`` attention with a mask, with keys and values repeated for every head. A test
-counts what autograd keeps, tensor by tensor.
+Counted per process are weights, gradients, AdamW's two moments, what autograd keeps, the tiles of TRL's head, keys and
+values of a rollout; the larger of update and rollout counts. Rows share nothing and are as long as can be. Not counted:
+the libraries (a CUDA context is about half a GiB), fragmentation, temporaries inside a kernel, quantised weights.
+Relies on TRL loading float32 weights unless ``model_init_kwargs`` says otherwise, on tiles of at most 4096 tokens by
+32768 words, and on ``sdpa`` attention repeating keys and values for every head.
 """
 
 import math
@@ -93,7 +85,7 @@ class MemoryUse:
         triton: Whether a GPU computes: the head's tiles go through TRL's kernel, and attention over a cache has copies
             of keys for every head.
         prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
-        launch: What is divided among how many processes; all other numbers are those of one process.
+        launch: What is divided among how many processes; all other numbers are per process.
         all_rows: Tokens of all rows of a trajectory together, if it has several (`batching/segments.py`).
     """
 
@@ -125,11 +117,7 @@ class MemoryLine:
 
 
 def shape_of(config: PretrainedConfig) -> ModelShape:
-    """Read a model's sizes from its configuration; the model itself is built without memory, on the meta device.
-
-    Raises:
-        ModelShapeError: If transformers cannot build it, or the configuration lacks one of the usual names.
-    """
+    """Read a model's sizes from its configuration, without memory; `ModelShapeError` if it lacks a usual name."""
     text = config.get_text_config()
     try:
         with torch.device("meta"):
@@ -311,7 +299,6 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def _gradients(use: MemoryUse, trained: int) -> list[MemoryLine]:
-    """Those of the policy, and what an engine collects them in."""
     launch, of = use.launch, (trained, "parameters")
     size = (_held_bytes(use) if launch.is_deepspeed or not use.lora_rank else _FLOAT, "bytes")
     lines = [_line("gradients", "update", of, size, parts=launch.gradient_parts)]
@@ -334,11 +321,7 @@ def _gathered(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
-    """The same while the critic learns.
-
-    An adapter runs on the policy's base, which ZeRO-3 gathers whole for it. A model of its own is divided by FSDP2 in
-    every launch, in its own precision.
-    """
+    """The same while the critic learns: ZeRO-3 gathers an adapter's base whole; FSDP2 divides a model of its own."""
     if use.launch.engine == "ZeRO-3" and use.lora_rank:
         return [_line("gathered weights", "critic", (shape.parameters, "parameters"), (_compute_bytes(use), "bytes"))]
     if use.lora_rank or _critic_parts(use) == 1:
@@ -347,16 +330,12 @@ def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def _by_layer(shape: ModelShape) -> tuple[int, str]:
-    """What FSDP2 has gathered at once.
-
-    What belongs to no layer, embeddings above all, stays from the forward to the backward pass.
-    """
+    """What FSDP2 has gathered at once; what belongs to no layer stays from the forward to the backward pass."""
     count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * (shape.linear_weights // shape.layers)
     return count, "parameters of two layers and of none"
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
-    """What the backward pass reads, and the copies of weights that mixed precision makes."""
     rows, tokens = (use.rows, "trajectories" if use.all_rows else "rows"), (use.all_rows or use.tokens, "tokens")
     layers = (1, "layer at a time") if use.checkpointing else (shape.layers, "layers")
     lines = []
@@ -380,7 +359,7 @@ def _held_bytes(use: MemoryUse) -> int:
 
 
 def _weight_bytes(use: MemoryUse) -> int:
-    """Of a number of the weights as the layers see them, and so of the residual stream."""
+    """Bytes of one of the weights as the layers see them."""
     return _compute_bytes(use) if use.launch.casts_weights else use.weight_bytes
 
 

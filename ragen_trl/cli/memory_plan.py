@@ -31,14 +31,7 @@ _GIB, _MIB = 2**30, 2**20
 def memory_in_words(
     run: RunArguments, args: StarPOConfig, config: PretrainedConfig | None, episodes: Sequence[Trajectory]
 ) -> str:
-    """The plan's lines about memory.
-
-    Args:
-        run: What a run does beside training.
-        args: The configuration.
-        config: The model's, if it can be read.
-        episodes: As ``dry_run.sample_episodes`` plays them.
-    """
+    """The plan's lines about memory; ``dry_run.sample_episodes`` gives the episodes."""
     if config is None:
         return "not estimated: needs the model's config.json"
     try:
@@ -94,12 +87,7 @@ def _size(count: int) -> str:
 
 
 def played_at_a_time(args: StarPOConfig, eval_episodes: int = 0) -> dict[str, int]:
-    """Trajectories that a process plays at the same time, by what plays them.
-
-    Args:
-        args: The configuration.
-        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
-    """
+    """Trajectories that a process plays at the same time, by what plays them."""
     assert args.steps_per_generation is not None
     rollout = args.per_device_train_batch_size * args.steps_per_generation
     counts = {"in a rollout": rollout}
@@ -122,13 +110,7 @@ def memory_use(
 ) -> MemoryUse:
     """How a configuration uses memory on one process.
 
-    Args:
-        args: The configuration.
-        lora_rank: Rank of LoRA; 0 trains all weights.
-        tokens: Length of the longest trajectory.
-        prompt: Length of the longest message of a turn, if it is known.
-        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
-        launch: What is divided among how many processes.
+    ``tokens`` is the length of the longest trajectory, ``prompt`` of the longest message of a turn, if it is known.
     """
     loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
     return MemoryUse(
@@ -152,12 +134,8 @@ def memory_use(
 def likely_tokens(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> tuple[int, int]:
     """Tokens of the longest likely row, and of all rows of the largest likely trajectory: the same if it is one row.
 
-    They have the most prompt tokens seen, and the longest replies.
-
-    Args:
-        args: Its limits are upper bounds.
-        episodes: As `sample_episodes` plays them; without any, only the limits count.
-        known: Number of positions of the model, if its configuration has it.
+    They have the most prompt tokens seen in ``episodes`` and the longest replies; without any, only the limits (and the
+    model's ``known`` positions) count.
     """
     first = max((len(one.turns[0].prompt_ids) for one in episodes), default=0)
     limits = [] if known is None else [known]

@@ -1,10 +1,8 @@
 """From a command line to configurations: recipe, a saved model's ``play.json``, preset, YAML file, options as typed.
 
-The parser is TRL's, so options are the fields of the dataclasses. Added here: the error about an unknown option
-suggests the nearest name; the error about a value of the wrong type names option and value, also for a YAML file; and
-the options in effect are kept, so that a run can be repeated from its folder. Relies on TRL 1.16: boolean values are
-read by a function called ``string_to_bool`` (its module is private). Left out: abbreviated names, whose meaning changes
-when an option is added.
+The parser is TRL's, so options are the fields of the dataclasses. Added here: errors name the option, the value and the
+nearest name, also for a YAML file, and the options in effect are kept. Relies on TRL reading booleans by a function
+called ``string_to_bool``.
 """
 
 import difflib
@@ -74,12 +72,7 @@ class _Chosen:
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
-    """TRL's parser without abbreviated names; it raises `OptionError`.
-
-    Args:
-        command: Name of the command, for its help.
-        dataclasses: Their fields are the options.
-    """
+    """TRL's parser without abbreviated names, whose meaning changes with new options; it raises `OptionError`."""
 
     def __init__(self, command: str, dataclasses: Sequence[Any]) -> None:
         super().__init__(dataclasses, prog=f"python -m ragen_trl {command}", allow_abbrev=False)
@@ -100,7 +93,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
     def set_defaults_with_config(self, **given: Any) -> list[str]:
         """As TRL's, but an unknown name raises `OptionError`, and values get the types of their options.
 
-        argparse converts only strings, so that a number given for a boolean option would stay a number.
+        argparse converts only strings, so a number given for a boolean option would stay a number.
         """
         actions: dict[str, Action] = {}
         for action in self._actions:
@@ -227,12 +220,7 @@ def _steps_of_epochs(args: StarPOConfig) -> int:
 def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
     """Fill in what the user left open of ``chosen``; returns the options of the preset that are read.
 
-    Args:
-        chosen: Changed in place.
-        env: What is played if neither the user nor the preset says.
-
-    Raises:
-        OptionError: If there is no such preset or algorithm, or the preset is for another algorithm.
+    Raises `OptionError` if there is no such preset or algorithm, or the preset is for another algorithm.
     """
     if chosen.preset is not None and chosen.preset not in PRESETS:
         raise OptionError(f"preset is {chosen.preset!r}; choose one of {', '.join(PRESETS)}")
@@ -254,13 +242,7 @@ def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "train") -> str:
-    """The text of a ``--config`` file that repeats a run.
-
-    Args:
-        options: As `parse` returns them.
-        folder: The run folder.
-        command: Which command it was.
-    """
+    """The text of a ``--config`` file that repeats a run, from the options that `parse` returns."""
     kept = {name: value for name, value in options.items() if name not in ("overwrite", "output_dir")}
     head = (
         f"# python -m ragen_trl {command} --config {folder / 'config.yaml'}\n"
@@ -271,11 +253,7 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "tr
 
 
 def holds_warm_start(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Whether a folder holds the warm start of these options, as its ``config.yaml`` tells them.
-
-    Raises:
-        OptionError: If it holds one of other options, which nobody meant to lose.
-    """
+    """Whether a folder's ``config.yaml`` tells of a warm start with these options; `OptionError` if with others."""
     if not (folder / "warm_start.json").exists():
         return False
     advice = "pass --overwrite true to replace it, or choose another --output_dir"
@@ -327,7 +305,6 @@ def _plain(default: Any) -> Any:
 
 
 def _typed(name: str, value: Any, action: Action) -> Any:
-    """A value of a YAML file, converted to the type of its option."""
     if value is None:
         return None
     one = f"the config file has {name}: {value!r}; it takes one value"
@@ -364,16 +341,11 @@ def _converted(name: str, value: Any, action: Action) -> Any:
 
 
 def _name(action: Action) -> str:
-    """The name of the function that reads the action's values."""
     return str(getattr(action.type, "__name__", ""))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The options of a ``--config`` file. A mapping called ``env`` in it sets environment variables, as in TRL.
-
-    Raises:
-        OptionError: If the file cannot be read or is not a mapping.
-    """
+    """The options of a ``--config`` file, or `OptionError`; its mapping ``env`` sets environment variables."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

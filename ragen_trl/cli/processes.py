@@ -1,12 +1,9 @@
 """One command on several processes: who starts them, who writes and speaks, and how a stage is shared.
 
 ``accelerate launch``, ``torchrun`` and ``--num_processes`` set the variables of a launch (``WORLD_SIZE``, ``RANK``).
-Accelerate connects the processes when the configuration is made. The main process alone writes files and prints; all
-play evaluations, warm-start and train.
-
-``--num_processes`` starts the other processes from the first one, which trains as well. torchrun's agent is left out:
-it ends its workers with a second signal, and a second Ctrl-C means to stop without a checkpoint. Accelerate's launcher
-is left out, too: without MPI it starts one process on a CPU, whatever number it is given.
+The main process alone writes files and prints; all play evaluations, warm-start and train. ``--num_processes`` starts
+the others from the first one: torchrun's agent ends its workers with a second signal, which here means to stop without
+a checkpoint, and Accelerate's launcher without MPI starts one process on a CPU, whatever number it is given.
 """
 
 import os
@@ -35,7 +32,7 @@ class ToldByMainError(SystemExit):
 
 
 def rank() -> int:
-    """Index of this process among those of the command."""
+    """Index of this process in the command."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -51,13 +48,7 @@ def launched() -> int:
 
 @contextmanager
 def said_once() -> Iterator[None]:
-    """For checks that fail alike in all processes, as those of options do: one process of a machine says what is wrong.
-
-    Options are read after the processes are connected, because batch sizes depend on their number.
-
-    Raises:
-        ToldByMainError: In the other processes, instead of the error.
-    """
+    """For checks that fail alike in all processes: one says what is wrong, the others raise `ToldByMainError`."""
     try:
         yield
     except Exception as error:
@@ -76,14 +67,7 @@ def check_number(asked: int) -> None:
 
 
 def crowded(threads: int) -> str:
-    """What to say where other programs keep the CPUs busy, because threads of a computation wait for the last of them.
-
-    Args:
-        threads: Of this command, on all its processes.
-
-    Returns:
-        The line, or an empty one. Where a system does not count what runs, it is empty.
-    """
+    """What to say where other programs keep the CPUs busy, with so many threads of this command; empty where not."""
     cpus, busy = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if threads == 1 or threads <= cpus - busy + 0.5:
         return ""
@@ -96,13 +80,7 @@ def crowded(threads: int) -> str:
 def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) -> int:
     """Run a command as the first of ``number`` processes; the others run the same command until it has ended.
 
-    Args:
-        number: Processes in all. With 1, or in a process that was launched, there is nothing to start.
-        arguments: The command line after ``python -m ragen_trl``.
-        run: The command.
-
-    Returns:
-        What ``run`` returns, the exit status. One of several processes does not return but ends.
+    One of several processes does not return but ends; alone, it returns the exit status of ``run``.
     """
     if number == 1 and launched() == 1:
         return run()
@@ -146,11 +124,7 @@ def _leave(run: Callable[[], int], others: Sequence["subprocess.Popen[bytes]"] =
 
 
 def on_main(make: Callable[[], Made]) -> Made:
-    """What ``make`` returns in the main process, in all processes. It is called there only.
-
-    Raises:
-        ToldByMainError: In the other processes, if ``make`` raises an error in the main one.
-    """
+    """What ``make`` returns in the main process, in all processes; `ToldByMainError` in the others if it fails."""
     if launched() == 1:
         return make()
     from accelerate.utils import broadcast_object_list
@@ -170,14 +144,7 @@ def on_main(make: Callable[[], Made]) -> Made:
 
 
 def play_together(policy: "Policy | str", env: str, args: "StarPOConfig", episodes: int) -> "list[EpisodeRecord]":
-    """The episodes of `evaluate`, divided among the processes; all of them get all records, in order of start seeds.
-
-    Args:
-        policy: The same in all processes.
-        env: Gymnasium id.
-        args: As for `evaluate`.
-        episodes: Start states of all processes together.
-    """
+    """The episodes of `evaluate`, divided among the processes; all of them get all records, in order of start seeds."""
     from accelerate.utils import gather_object
 
     from ragen_trl.evaluation.evaluator import BATCH_SIZE, EpisodeRecord, held_out_starts, play_in_batches

@@ -1,4 +1,4 @@
-"""What a run has done so far, so that the same command continues after it instead of starting again."""
+"""What a run has done so far, so the same command continues after it instead of starting again."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ragen_trl.cli.processes import is_main, on_main
@@ -15,15 +14,7 @@ from ragen_trl.system.atomic import write_atomically
 
 
 def check_output_folder(folder: Path, marker: str | None = None) -> None:
-    """Raise early if a folder cannot be written to, or holds what is not ours.
-
-    Args:
-        folder: The folder; it need not exist.
-        marker: If given, a folder that is not empty is replaced only if it holds a file of this name.
-
-    Raises:
-        OptionError: If it is a file, is below a file, cannot be written to, or is not empty and has no ``marker``.
-    """
+    """Raise `OptionError` for a folder that cannot be written to, or is not empty and lacks the file ``marker``."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise OptionError(f"{there} is a file, so {folder} can be no folder; choose another --output_dir")
@@ -38,7 +29,7 @@ class RunExistsError(UserError, FileExistsError):
 
 
 class RunState:
-    """What a run has done so far, kept in ``stages.json``, so that the same command continues after it.
+    """What a run has done so far, kept in ``stages.json``, so the same command continues after it.
 
     Of several processes, all know the stages and the main one reads and writes the file.
 
@@ -46,27 +37,17 @@ class RunState:
         folder: The run folder.
         settings: The settings that results depend on. A folder with other settings is refused and left as it is.
         overwrite: Delete the folder first, if it is a run folder.
-        defaults: Of the options. A run that began before an option existed had its default, so that it goes on after an
-            update of the package.
 
     Raises:
         RunExistsError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
             holds something else.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Mapping[str, Any],
-        overwrite: bool,
-        defaults: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
         self._path = folder / "stages.json"
-        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite, defaults))
+        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
 
-    def _opened(
-        self, folder: Path, settings: Mapping[str, Any], overwrite: bool, defaults: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _opened(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
         if overwrite:
             _delete_run(folder)
         advice = "pass --overwrite true to start again, or choose another --output_dir"
@@ -75,9 +56,7 @@ class RunState:
         content: dict[str, Any] = {"settings": _as_json(settings), "values": {}}
         if self._path.exists():
             stored = _read(self._path)
-            new = content["settings"]
-            added = {name: value for name, value in defaults.items() if name in new}
-            old = {**_as_json(added), **stored["settings"]}
+            new, old = content["settings"], stored["settings"]
             keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
             if changed:
@@ -100,12 +79,7 @@ class RunState:
         self._write(self._content)
 
     def seconds(self, history: Sequence[Mapping[str, Any]], evaluation: float) -> dict[str, float]:
-        """Seconds of each stage; stopped and resumed parts are added up.
-
-        Args:
-            history: The logged rows of training.
-            evaluation: Seconds of all evaluations.
-        """
+        """Seconds of each stage; stopped and resumed parts are added up. ``evaluation`` counts all evaluations."""
         steps = [row["step_time"] for row in history if row.get("step_time")]
         spent = {
             "warm_start": self.value("seconds_warm_start", float),
@@ -120,7 +94,6 @@ class RunState:
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As a file holds them: a tuple is a list, a path a string."""
     content: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
     return content
 

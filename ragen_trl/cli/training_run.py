@@ -84,11 +84,7 @@ class Interrupted(Exception):
 
 
 def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
-    """The configuration of the evaluations: that of training, with ``eval_env_kwargs``.
-
-    Raises:
-        OptionError: If ``eval_env_kwargs`` is no JSON object.
-    """
+    """The configuration of the evaluations: as in training, with ``eval_env_kwargs``."""
     changes = json_object("eval_env_kwargs", run.eval_env_kwargs)
     changed = copy.copy(args)
     changed.env_kwargs = {**json_object("env_kwargs", args.env_kwargs), **changes} or None
@@ -154,7 +150,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     """
     _check_before_play(run, args)
     folder, held_out = Path(args.output_dir), evaluated(run, args)
-    state = RunState(folder, _settings(run, warm, args), run.overwrite, _defaults(run, warm, args))
+    state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
@@ -187,7 +183,6 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
 def _play(
     folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig
 ) -> EvaluationResult:
-    """Evaluate a policy and keep its episodes, in the form of ``eval``'s."""
     began = time.perf_counter()
     played = play_together(policy, run.env, held_out, run.eval_episodes)
     seconds, version = time.perf_counter() - began, package_version()
@@ -214,7 +209,6 @@ def _described(folder: Path, name: str, result: EvaluationResult | str) -> dict[
 def _baselines(
     run: RunArguments, args: StarPOConfig, evaluate: Callable[[str, str], EvaluationResult], say: Say
 ) -> dict[str, EvaluationResult | str]:
-    """The results of random play and of the oracle, or why an environment lacks them."""
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     results: dict[str, EvaluationResult | str] = {}
     for name in ("random", "oracle"):
@@ -282,7 +276,6 @@ def _summary(
     results: Mapping[str, EvaluationResult | str],
     state: RunState,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``: what was run and what came out, or why a policy was not played."""
     args, history = trainer.args, trainer.state.log_history
     played = {name: found for name, found in results.items() if isinstance(found, EvaluationResult)}
     reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
@@ -308,7 +301,6 @@ def _summary(
 
 
 def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Say) -> Path:
-    """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
     if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
@@ -356,23 +348,17 @@ def _fit(
 
 
 def _export(trainer: TrajectoryTrainer, folder: Path) -> None:
-    """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
 
 
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
-    """The settings that the results of a run depend on."""
     settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
     del settings["overwrite"], settings["num_processes"]
     if launched() > 1:  # batch sizes are per process
         settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
-
-
-def _defaults(*options: RunArguments | WarmStartConfig | StarPOConfig) -> dict[str, Any]:
-    return {each.name: each.default for kind in options for each in fields(kind) if each.default is not MISSING}
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:

@@ -1,9 +1,4 @@
-r"""Options, each declared once as a dataclass field with its help, and their checks.
-
-`StarPOConfig` adds to TRL's ``GRPOConfig`` what multi-turn training needs, `AStarPOConfig` what A\*-PO needs.
-`recipes` holds the defaults of the commands as data. `validation` refuses wrong values and combinations and says what
-to do.
-"""
+"""Options, each declared once as a dataclass field with its help, and their checks."""
 
 from typing import TYPE_CHECKING, Any
 

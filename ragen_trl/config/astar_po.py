@@ -1,7 +1,7 @@
-r"""Configuration of A\*-PO over trajectories: the paper's values where it names them, and units that fit any reward.
+r"""Configuration of A\*-PO over trajectories: the paper's values where it names them.
 
 β₁, β₂ and the target standard error are in units of the *return range* (largest minus smallest return of the reference
-policy), so that rewards of another scale make the same run.
+policy), so rewards of another scale make the same run.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,7 @@ class AStarPOConfig(StarPOConfig):
 
     Defaults that differ from ``StarPOConfig``: one trajectory per start state, 256 start states (each needs a V*), no
     entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper, no importance
-    ratios for what vLLM computes differently. Such ratios belong to losses that are an expectation over the policy's
-    samples. A regression to the exact V* has its optimum at the same policy, no matter where the samples come from.
+    ratios: a regression to the exact V* has its optimum at the same policy, no matter where the samples come from.
 
     Raises:
         OptionError: If a value is out of its range; the message carries the value.

@@ -1,8 +1,4 @@
-"""Options of the commands beside those of training: what is trained or evaluated, how often, and what becomes of it.
-
-This module does not import torch, so that ``--help`` is quick. `imitation.fine_tuning.WarmStartConfig` has the options
-of a warm start, which scripts use as well.
-"""
+"""Options of the commands beside the training options. Does not import torch, so ``--help`` is quick."""
 
 from dataclasses import dataclass
 from typing import Any

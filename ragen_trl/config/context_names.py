@@ -1,7 +1,4 @@
-"""The function that the option ``context`` names, found and checked before anything is loaded or played.
-
-Left out: what it returns, which only a played turn shows (``rollout/contexts.py``).
-"""
+"""The function that the option ``context`` names, found and checked before anything is loaded or played."""
 
 import inspect
 from collections.abc import Callable
@@ -16,11 +13,7 @@ WRITTEN_CONTEXTS = ("actions_so_far",)
 
 
 def context_name(function: Callable[..., Any]) -> str:
-    """The name under which other processes and a saved model find a function.
-
-    Raises:
-        FunctionNameError: If it would not be found.
-    """
+    """The name under which other processes and a saved model find a function; `FunctionNameError` if they would not."""
     try:
         return name_of(function)
     except FunctionNameError as error:

@@ -1,7 +1,4 @@
-"""Whether options hold a number of the kind that they are declared with. A wrong one would fail late, or never.
-
-Left out: the options that are TRL's alone, which it converts itself, and infinity, which switches some bounds off.
-"""
+"""Whether options hold a number of the kind that they are declared with. A wrong one would fail late, or never."""
 
 import inspect
 import math
@@ -14,8 +11,7 @@ from ragen_trl.errors import OptionError
 def check_numbers(args: Any) -> None:
     """Raise `OptionError` for an option of this package that should be a number and is none, or is NaN.
 
-    Args:
-        args: A ``StarPOConfig``. ``None`` is taken where the type or the default is ``None``.
+    ``None`` is taken where the type or the default is ``None``.
     """
     declared: dict[str, Any] = {}
     for owner in reversed(type(args).__mro__):

@@ -1,10 +1,8 @@
 r"""How a model plays episodes: the options that decide what an episode is, each declared once.
 
-Each kind of option has a class. Code that needs a list of options (a saved model's ``play.json``, the tables of an
-evaluation, the key of A\*-PO's cache, the settings of a run, the help page) gets it from `option_names`.
-
-This module does not import torch, so that ``--help`` is quick. The metadata holds only the help text and other names,
-because the argument parser of Transformers passes all of it to argparse.
+Code that needs a list of options (``play.json``, the tables of an evaluation, A\*-PO's cache, the help page) gets it
+from `option_names`. No torch, so ``--help`` is quick. The metadata holds only the help text and other names, because
+the argument parser of Transformers passes all of it to argparse.
 """
 
 import math

@@ -1,13 +1,8 @@
 r"""Published settings by name, as data: ``python -m ragen_trl train --preset NAME``, each value with its source.
 
 A preset replaces defaults and the recipe; a ``--config`` file and the command line replace the preset. It names no
-model: ``about`` says which one was used, ``--model`` chooses it. Values are those of the source, in this package's
-options. Where an option has another unit or form, the source's text says how its value was made.
-
-The two student reports trained other losses than the A\*-PO that they name. Their
-presets keep every value of theirs and train the regression of A\*-PO with it.
-
-Left out: what a source does and no option can express; docs/algorithms.md lists it.
+model. Values are the source's, in this package's options; where an option has another unit or form, the source's text
+says how its value was made. The two student reports trained other losses than the A\*-PO that they name.
 """
 
 from collections.abc import Mapping
@@ -19,13 +14,7 @@ from ragen_envs import TURN_LIMITS
 
 @dataclass(frozen=True)
 class Values:
-    """Options that come from one source.
-
-    Attributes:
-        source: Where it says so, and how the values were converted if they were.
-        options: Name → value.
-        envs: They hold in these environments only; empty: in all.
-    """
+    """Options that come from one source, which says how they were converted; in ``envs`` only, if any are named."""
 
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -34,12 +23,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Preset:
-    """Published settings.
-
-    Attributes:
-        about: What they are, where they are published, and with which model.
-        values: The options; of several values of one option the last counts.
-    """
+    """Published settings: what they are and with which model, and the options; the last value of one counts."""
 
     about: str
     values: tuple[Values, ...]
@@ -253,11 +237,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_options(name: str, env: str | None = None) -> dict[str, Any]:
-    """The options of a preset.
-
-    Args:
-        name: One of ``PRESETS``.
-        env: What is played; without it, the options that hold in all environments.
+    """The options of the preset ``name`` in ``env``; without ``env``, those that hold in all environments.
 
     Example:
         >>> preset_options("starpo-s", "ragen/Bandit-v0")["max_actions"], preset_options("starpo-s")["max_actions"]

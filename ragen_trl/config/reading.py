@@ -1,7 +1,4 @@
-"""Which options each advantage and each loss reads. Others would have no effect, and are refused where they are set.
-
-Left out: options that one kind of configuration reads and another does not, which stand in the configurations.
-"""
+"""Which options each advantage and each loss reads. Others would have no effect, and are refused where they are set."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,8 +36,7 @@ def unread(read: Mapping[str, tuple[str, ...]], chosen: str) -> list[str]:
 def check_read(args: Any) -> None:
     """Raise `OptionError` for an option that differs from the default of its class and that nothing reads.
 
-    Args:
-        args: A ``StarPOConfig``. ``None`` for an option of a loss says that it has none, and is always taken.
+    ``None`` for an option of a loss says that it has none, and is always taken.
     """
     for kind, read in (("advantage", READ_BY_ADVANTAGE), ("loss_type", READ_BY_LOSS)):
         chosen = getattr(args, kind)

@@ -1,8 +1,7 @@
 """Defaults of the commands, as data: the recipe of the embedded tiny model, and RAGEN's limits for every other model.
 
-The recipe makes games easier, so that a model of half a million parameters can learn them. Any other model plays what
-RAGEN plays, unless the user asks for something else. Both only replace defaults. A preset (``presets.py``), a YAML file
-and the command line win, in this order, and the run's ``summary.json`` records the values that were used.
+The recipe makes games easier, so a model of half a million parameters can learn them. Both only replace defaults: a
+preset (``presets.py``), a YAML file and the command line win, in this order.
 """
 
 import json
@@ -61,7 +60,7 @@ EVERY_RUN: dict[str, Any] = {
 # What the embedded model plays.
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     **TURN_LIMITS,
-    # A purchase that scores is rare at first, so that training needs credit on the way; success stays the task's own.
+    # A purchase that scores is rare at first, so training needs credit on the way; success stays the task's own.
     "ragen/WebShop-v0": {
         "env_kwargs": {"reward": "tiered"},
         "max_turns": 15,
@@ -76,7 +75,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_actions": 4,
     },
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
-    # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
+    # Six moves reach every goal but leave little room for detours, so a noisy walker often fails.
     "ragen/FrozenLake-v0": {
         "env_kwargs": {"is_slippery": False, "frozen_prob": 0.9},
         "max_turns": 3,
@@ -101,12 +100,7 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
 
 
 def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments by which an environment plays what it is evaluated on.
-
-    Args:
-        env: Gymnasium id.
-        kwargs: Those that it has. A folder of TextWorld's games has no splits.
-    """
+    """The keyword arguments by which an environment with arguments ``kwargs`` plays what it is evaluated on."""
     fixed = {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
     return fixed | held_out_kwargs(env, kwargs)
 
@@ -115,10 +109,6 @@ def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """How WebShop plays the products of no training: the test split that belongs to a training split.
 
     Success and score are the task's own under every reward; the return is, too, with ``"fixed"``.
-
-    Args:
-        env: Gymnasium id.
-        kwargs: The keyword arguments of training.
 
     Example:
         >>> held_out_kwargs("ragen/WebShop-v0", {"split": "train_by_product", "reward": "tiered"})
@@ -135,12 +125,8 @@ def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def selection_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """How an environment plays evaluations during training, by which a checkpoint may be chosen.
 
-    In WebShop's held-out splits a seed is the number of a goal, modulo their number. The seeds that are kept for this
-    would be goals that are reported, so that they play the other held-out split.
-
-    Args:
-        env: Gymnasium id.
-        kwargs: The keyword arguments of the evaluations that are reported.
+    In WebShop's held-out splits a seed is the number of a goal, modulo their number, so the seeds kept for this would
+    be goals that are reported: they play the other held-out split. ``kwargs`` belong to the reported evaluations.
 
     Example:
         >>> selection_kwargs("ragen/WebShop-v0", {"split": "test_by_product", "reward": "fixed"})
@@ -158,7 +144,7 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _NAMES,
     "ragen/BanditRev-v0": _NAMES,
     "ragen/TextWorld-v0": {"demonstrations": 2000, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
-    # What a call needs is in the result of the one before, so that a reply has one call.
+    # What a call needs is in the result of the one before, so a reply has one call.
     "ragen/Tools-v0": {"demonstrations": 18_000, "noise": 0.3, "demo_actions_per_turn": 1},
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
@@ -191,7 +177,6 @@ def base_model(name: str) -> str | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file of a model's folder; nothing for a hub id, or no model at all, which is reported elsewhere."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -200,22 +185,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def played(env: str, embedded: bool) -> dict[str, Any]:
-    """Defaults of what is played: keyword arguments of the environment, and limits.
-
-    Args:
-        env: Gymnasium id.
-        embedded: Whether the embedded model plays; any other plays the environment as it is.
-    """
+    """Defaults of what is played: the environment's arguments, and limits; easier games for the embedded model."""
     return (ENVIRONMENTS if embedded else TURN_LIMITS).get(env, {})
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
-    """Defaults of the warm start; a pretrained model needs fewer demonstrations than the embedded one.
-
-    Args:
-        env: Gymnasium id.
-        model: The model; ``None`` for the embedded one.
-    """
+    """Defaults of the warm start; a pretrained model needs fewer demonstrations than the embedded one (``None``)."""
     return WARM_STARTS.get(env, {}) if is_embedded(model) else PRETRAINED_WARM_START
 
 
@@ -226,14 +201,9 @@ def defaults(
     advantage: str = "group",
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Defaults of training options.
+    """Defaults of training options for ``model`` (``None``: the embedded one, as is a folder with one trained from it).
 
-    Args:
-        env: Gymnasium id.
-        model: The model; ``None`` for the embedded one. A folder with a model trained from that counts, too.
-        algo: Name of the algorithm.
-        advantage: Its advantage; one with a critic also needs the critic's learning rate.
-        given: What the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
+    ``given`` is what the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
     """
     known, critic = is_embedded(model), advantage in CRITIC_ADVANTAGES
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}

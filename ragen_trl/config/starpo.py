@@ -1,8 +1,7 @@
 """Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
 
-Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints) is TRL's and has TRL's
-meaning. A *trajectory* replaces TRL's *completion*. TRL options that this package does not honour are refused, never
-ignored.
+Everything else is TRL's and has TRL's meaning, with a *trajectory* for TRL's *completion*. TRL options that this
+package does not honour are refused, never ignored.
 """
 
 import math
@@ -34,16 +33,13 @@ _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories
 class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     """StarPO: policy optimisation over whole state-thinking-action-reward trajectories (RAGEN, arXiv 2504.20073).
 
-    The defaults of TRL's own fields that differ are those of the paper: 200 updates at a constant learning rate, each
-    on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
-    trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
-    3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
-    trained together with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm``
-    every token's importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``), and no
-    trajectory is dropped.
-
-    ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script also runs on a
-    laptop, where TRL's own default refuses to start.
+    Defaults of TRL's own fields that differ are the paper's: 200 updates at a constant learning rate, each on 8 groups
+    of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over trajectories of
+    the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at 3, trajectories
+    of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is trained together
+    with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm`` every token's
+    importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
+    ``bf16`` is on where the hardware has it and off elsewhere.
 
     Raises:
         OptionError: If a value is out of its range or of another kind; the message carries the value.
@@ -239,11 +235,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     @property
     def groups_per_update(self) -> int:
-        """Groups that ``filter_ratio`` leaves of a rollout, at least one.
-
-        With ``top_p`` and ``top_p_variance`` it is a share of the spread: the number depends on the rollout, and this
-        one is not read.
-        """
+        """Groups that ``filter_ratio`` leaves of a rollout, at least one; not read with ``top_p``."""
         return max(1, int(self.filter_ratio * self.groups_per_generation + 1e-9))
 
     @property

@@ -1,7 +1,6 @@
-"""What becomes of each option of TRL's ``GRPOConfig`` and of each argument of its ``GRPOTrainer``: the one declaration.
+"""What becomes of each option of TRL's ``GRPOConfig``: the one declaration.
 
-The configuration refuses by it. A field of TRL's configuration is
-in one of `TRAINED`, `WITH_VLLM`, `REFUSED` and `NO_EFFECT`, or it is passed on; the tests list the latter.
+A field of TRL's is in one of `TRAINED`, `WITH_VLLM`, `REFUSED` and `NO_EFFECT`, or it is passed on.
 """
 
 from typing import Any, NamedTuple
@@ -99,83 +98,18 @@ WITH_VLLM = (
     *"vllm_importance_sampling_mode vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min".split(),
 )
 
-NOTES: dict[str, str] = {
-    "per_device_train_batch_size": "trajectories; RAGEN's rollout of 128 is 32 micro-batches of 4",
-    "gradient_accumulation_steps": (
-        "unset: 32 (8 with a critic and no filter), so that a script of TRL's that leaves it out has rollouts 32 times "
-        "as large; set 1 for TRL's"
-    ),
-    "lr_scheduler_type": "RAGEN's",
-    "max_completion_length": "tokens of a whole trajectory after its first prompt; max_reply_length is for one reply",
-    "num_generations": "the group size; 1 is enough with a critic and in A\\*-PO",
-    "num_generations_eval": "one trajectory for each start state of an evaluation",
-    "beta": "RAGEN's; 0 in StarPOSConfig; else, without LoRA, the policy needs a path to load a reference from",
-    "delta": "RAGEN's dual clip",
-    "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
-    "load_best_model_at_end": "needs metric_for_best_model; not with a monitor that rolls back",
-    "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
-    "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
-    "metric_for_best_model": "'eval_success', or another figure of the evaluation; not the loss, which is about 0",
-    "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",
-    "entropy_coef": (
-        "RAGEN's; a mean over all sampled tokens of the whole update, where TRL's is one for each micro-batch (with "
-        "top_entropy_quantile over the tokens of high entropy only)"
-    ),
-    "use_adaptive_entropy": "not with a filter of groups",
-    "reward_weights": "the environment's return comes first",
-    "loss_type": (
-        "'grpo' is RAGEN's mean over trajectories; 'bnpo' not with a filter of groups; 'cispo' needs an epsilon_high "
-        "above 1"
-    ),
-    "fp16": "not with a filter of groups or a critic's warm-up",
-    "vllm_importance_sampling_mode": "TRL's default drops whole trajectories, nearly all if they are long",
-    "vllm_tensor_parallel_size": "more than 1 only with vllm_mode='server'",
-    "vllm_server_base_url": "several servers with commas between them; each row stays with its server",
-    "vllm_server_timeout": "also the time that a run waits for a server that fails",
-    "vllm_enable_sleep_mode": "only with vllm_mode='colocate'; the engine sleeps in updates",
-    "eval_strategy": "each row of the evaluation counts once, whatever the batches",
-    "bf16": "unset: on where the hardware has it; TRL's default stops where it has not",
-    "dataloader_pin_memory": "unset: where there is a GPU",
-    "torch_compile": "the training pass is compiled; turns are played with the same weights, not compiled",
-    "deepspeed": "ZeRO-2 and ZeRO-3; see docs/several_gpus.md",
-    "fsdp": "FSDP2; see docs/several_gpus.md",
-    "fsdp_config": "FSDP2; see docs/several_gpus.md",
-    "use_liger_kernel": "deprecated in TRL",
-    "vllm_importance_sampling_cap": "deprecated in TRL; use vllm_importance_sampling_clip_max",
-}
-"""Remarks on options that work."""
-
-ARGUMENTS: dict[str, str] = {
-    "model": "works",
-    "reward_funcs": "works; added to the environment's return",
-    "args": "a StarPOConfig or one of its kinds",
-    "train_dataset": (
-        "works; rows are start states (env, seed, kwargs) instead of prompts, with seeds from 10,000 on and below "
-        "1,000,000,000; streamed ones are refused"
-    ),
-    "eval_dataset": "works; rows are start states that are not trained on; streamed ones are read to their end",
-    "processing_class": "works, for a tokenizer",
-    "reward_processing_classes": "works",
-    "callbacks": "works",
-    "optimizers": "works",
-    "quantization_config": "passed on to the loader of the model",
-    "peft_config": "works",
-}
-"""Arguments of ``GRPOTrainer`` that exist here, too, and what they mean. The second one here is ``env``."""
-
 REFUSED_ARGUMENTS: dict[str, str] = {
     "tools": "actions are free text here: write an environment (ragen_envs.TextEnv) and pass it as env",
     "rollout_func": "override the hook rollout(starts, envs, policy) in a subclass, see docs/your_own_trainer.md",
     "environment_factory": "pass a function that makes a Gymnasium environment as env",
 }
-"""Arguments of ``GRPOTrainer`` that are refused, with what to do instead."""
+"""Arguments of ``GRPOTrainer`` that are refused, with what to do instead; all others exist here, too."""
 
 
 def check_refused(args: Any) -> None:
     """Raise `OptionError`, with the value and what to do instead, for an option that rollouts do not honour.
 
-    Args:
-        args: A ``StarPOConfig``, before TRL has replaced values.
+    It is called before TRL has replaced values.
     """
     for name, refused in REFUSED.items():
         if getattr(args, name) not in (refused.only, None):
@@ -188,8 +122,7 @@ def check_refused(args: Any) -> None:
 def check_best_metric(args: Any) -> None:
     """Raise `OptionError` where a loss would choose the best checkpoint, or when to lower the learning rate.
 
-    Args:
-        args: A ``StarPOConfig``, after Transformers has filled in "loss" for what needs a metric and was given none.
+    It is called after Transformers has filled in "loss" for what needs a metric and was given none.
     """
     name = str(args.metric_for_best_model)
     if name.endswith("loss"):

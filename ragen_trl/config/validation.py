@@ -57,10 +57,7 @@ def warn_of_narrowed_sampling(args: Options) -> None:
 
 
 def short_trajectory(args: Options) -> str:
-    """What to say where a trajectory is shorter than a reply may be, as TRL's number for one is; empty where not.
-
-    It is no error: a recipe may have a smaller limit than published options of replies.
-    """
+    """What to say where a trajectory is shorter than a reply may be, as TRL's number for one is; empty where not."""
     whole, reply = args.max_completion_length, args.max_reply_length
     if args.max_turns == 1 or whole is None or whole >= reply:
         return ""
@@ -170,7 +167,6 @@ def check_combinations(args: Options) -> None:
 
 
 def _check_loss(args: Options) -> None:
-    """Options of TRL's loss that its kind reads as something else, or not at all."""
     if args.log_kl and args.beta:
         raise OptionError(f"log_kl is True and beta {args.beta}, whose term logs the KL anyway; leave log_kl off")
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
@@ -187,7 +183,6 @@ def _check_loss(args: Options) -> None:
 
 
 def _check_credit(args: Options) -> None:
-    """Options of the advantage, besides those that it does not read."""
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
         raise OptionError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
     if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps < args.critic_warmup_steps:

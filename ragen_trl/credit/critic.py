@@ -1,9 +1,8 @@
 """The critic of the PPO variants: before every token it predicts what the rest of the episode will earn.
 
-TRL 1.16 has no critic. This one belongs to the trainer but not to the trainer's optimizer: it is fitted right after
-each rollout, in its own loop and with its own learning rate. ``critic_networks.py`` has its networks. Where the launch
-divides the policy over processes, FSDP2 divides a critic that is a model of its own, under DeepSpeed as well, since an
-engine of DeepSpeed's has one optimizer. An adapter, a thousandth of the model, stays whole. Left out: Megatron-LM.
+TRL has no critic. This one is fitted right after each rollout, with its own optimizer and learning rate. Where the
+launch divides the policy, FSDP2 divides a critic that is a model of its own, under DeepSpeed as well, since an engine
+of DeepSpeed's has one optimizer. An adapter, a thousandth of the model, stays whole.
 """
 
 import os
@@ -43,27 +42,14 @@ _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm
 
 
 class Critic:
-    """A value function of token sequences, and the optimizer that fits it to returns.
+    """A value function of token sequences, and the optimizer (AdamW) that fits it to returns.
 
-    With data parallelism every process makes a critic and calls ``update`` as often as the others. Each process has its
-    own trajectories, in any number, also none.
-
-    Args:
-        policy: The policy, unwrapped. With a ``PeftModel`` the critic is a second adapter on the same base; otherwise
-            it is a copy of the model.
-        accelerator: The trainer's accelerator.
-        pad_id: Token id for padding.
-        batch_size: Number of rows in one forward pass at most.
-        learning_rate: AdamW's learning rate.
-        schedule: Name of the learning rate's schedule, as Transformers' ``lr_scheduler_type``.
-        warmup: Rollouts over which the learning rate rises from 0, with a schedule that has a warm-up.
-        updates: Calls of ``end_rollout`` in the whole run, over which a schedule falls.
-        betas: AdamW's betas.
-        eps: AdamW's ε.
-        weight_decay: AdamW's weight decay.
-        max_grad_norm: Gradients are scaled down to this global L2 norm; ``math.inf`` for no limit.
-        gradient_checkpointing: For a critic that is a copy. An adapter follows the policy's setting.
-        shares_prefixes: Whether tokens that rows begin with in common are computed once.
+    With data parallelism every process makes a critic and calls ``update`` as often as the others, with its own
+    trajectories, in any number, also none. For a ``PeftModel`` the critic is a second adapter on the same base;
+    otherwise it is a copy of the unwrapped policy, for which alone ``gradient_checkpointing`` counts. The learning rate
+    rises over ``warmup`` rollouts and falls over ``updates``, the calls of ``end_rollout`` in the whole run. Gradients
+    are scaled down to the global L2 norm ``max_grad_norm`` (``math.inf``: no limit). ``shares_prefixes``: tokens that
+    rows begin with in common are computed once.
 
     Raises:
         CriticError: If the run is launched with Megatron-LM, or no critic can be made for the policy.
@@ -125,9 +111,8 @@ class Critic:
             bootstrap: For each episode whether to value its end, as for a truncated episode.
 
         Returns:
-            (L, T) float32, aligned with ``collate``. Column t has read only the tokens before t. Column 0, which has
-            read nothing, and padding are 0. And (L,): the value after the last token and ``next_prompt_ids``, where the
-            next reply would begin; 0 without bootstrap.
+            (L, T) float32, aligned with ``collate``. Column t has read only the tokens before t; column 0 and padding
+            are 0. And (L,): the value after the last token and ``next_prompt_ids``, 0 without bootstrap.
 
         Raises:
             ValueError: If the numbers of bootstraps and trajectories differ.
@@ -168,8 +153,7 @@ class Critic:
         """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss, all at one rate.
 
         A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
-        Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share
-        and would know only the parameters that were trainable at that time.
+        Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share.
 
         Args:
             trajectories: L episodes.
@@ -211,30 +195,22 @@ class Critic:
             self._schedule.step()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer and schedule. All processes call it together; the main one writes.
+        """Write weights, optimizer and schedule, however the critic was divided. All processes call it together.
 
-        What is written does not depend on how the critic was divided, nor over how many processes.
-
-        Raises:
-            CriticError: If the folder exists and holds something else.
+        Raises `CriticError` if the folder exists and holds something else.
         """
         state, optimizer = self.network.whole_state(), whole_optimizer(self._optimizer)
         if self._accelerator.is_main_process:
             write_critic(Path(folder), self._record(), partial(self._write, state, optimizer))
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Read what ``save`` wrote. With several processes all of them read the folder.
-
-        Raises:
-            CriticError: If the folder does not exist, or holds the critic of another policy or another kind of critic.
-        """
+        """Read what ``save`` wrote, on every process; `CriticError` if it is missing, or of another policy or kind."""
         source = Path(folder)
         check_critic(source, self._record())
         self.network.load(source)
         saved = torch.load(source / _OPTIMIZER, map_location="cpu", weights_only=True)
         load_whole_optimizer(self._optimizer, saved)
-        if (source / _SCHEDULE).exists():  # older checkpoints have none: their rate was constant
-            self._schedule.load_state_dict(torch.load(source / _SCHEDULE, weights_only=True))
+        self._schedule.load_state_dict(torch.load(source / _SCHEDULE, weights_only=True))
 
     def _write(self, state: dict[str, torch.Tensor], optimizer: dict[str, Any], folder: Path) -> None:
         self.network.save(folder, state)
@@ -272,7 +248,6 @@ class Critic:
         return batch
 
     def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
-        """How well the old values predicted the returns."""
         targets, old_values = (batch[name][batch["mask"]].float() for name in ("targets", "old_values"))
         columns = torch.stack([targets, old_values, targets - old_values])  # (3, tokens)
         count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
@@ -339,7 +314,7 @@ class Critic:
         return nullcontext() if self._accelerator.mixed_precision == "fp16" else self._accelerator.autocast()
 
     def _place(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Orders rows so that those in one pass begin alike or, where nothing is shared, have little padding."""
+        """Orders rows so those in one pass begin alike or, where nothing is shared, have little padding."""
         return tuple(ids) if self.network.shares_prefixes else (len(ids),)
 
     def _passes(self, rows: list[int]) -> Iterator[list[int]]:
@@ -353,14 +328,14 @@ class Critic:
             yield rows[start : start + self._batch_size]
 
     def _fill(self) -> torch.Tensor:
-        """A pass of nothing, to take part in those of other processes."""
+        """A pass over nothing, to take part in other processes' passes."""
         ids = torch.full((1, 2), self._pad_id, device=self._accelerator.device)
         with self._autocast():
             return self.network(ids, torch.ones_like(ids)).sum()
 
 
 def _parts(rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
-    """The rows of each step, those of a trajectory in one. Every process makes the same number of steps."""
+    """The rows of each step; a trajectory's rows stay together. Every process makes the same number of steps."""
     generator, rows_of = torch.Generator().manual_seed(seed), dict[int, list[int]]()
     for row in rows:
         rows_of.setdefault(owners[row], []).append(row)

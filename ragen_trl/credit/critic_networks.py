@@ -1,10 +1,8 @@
 """The networks that can be a critic, a separate model or a second LoRA adapter on the policy's base; and their files.
 
-Both read tokens with the backbone (the model below the language-model head, whose forward TRL replaces) and a linear
-value head. They start as a copy of the policy with a head of zeros, so every first value is 0. The head computes in
-float32 with any mixed precision. Dropout is off in training as well, because old and new values must differ only by the
-update. Left out: a value head on the policy's own adapter, because its loss would change the policy; and adapters other
-than LoRA.
+Both read tokens with the backbone and a linear value head in float32. They start as a copy of the policy with a head of
+zeros, so every first value is 0. Dropout is off in training as well, because old and new values must differ only by the
+update.
 """
 
 import copy
@@ -49,7 +47,7 @@ class ValueNetwork(ABC):
         parameters: The trained parameters; none of them is the policy's.
         model: The backbone's model, whose configuration says how it attends.
         shares_prefixes: Whether tokens that rows begin with in common are computed once.
-        gathers: Whether every pass gathers weights, so that all processes must make the same number of them.
+        gathers: Whether every pass gathers weights, so all processes must make the same number of them.
     """
 
     kind: str
@@ -61,14 +59,9 @@ class ValueNetwork(ABC):
     parameters: list[nn.Parameter]
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Value of the state after each token. Call it only inside ``active``.
+        """(B, T) float32 value of the state after each token; at padding, which is on the right, it means nothing.
 
-        Args:
-            input_ids: (B, T), padded on the right.
-            attention_mask: (B, T), 0 at padding.
-
-        Returns:
-            (B, T) float32; at padding they mean nothing.
+        Call it only inside ``active``.
         """
         if self.shares_prefixes:
             return self._packed(input_ids, attention_mask)
@@ -100,12 +93,7 @@ class ValueNetwork(ABC):
 
     @abstractmethod
     def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
-        """Write the weights into an existing folder.
-
-        Args:
-            folder: Where.
-            state: From ``whole_state``.
-        """
+        """Write the weights, with the state from ``whole_state``, into an existing folder."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
@@ -114,13 +102,6 @@ class ValueNetwork(ABC):
 
 class SeparateNetwork(ValueNetwork):
     """A whole ``AutoModelForTokenClassification(num_labels=1)`` whose backbone is a copy of the policy's.
-
-    ``divide`` divides the backbone over processes; the head, a row of numbers, stays whole.
-
-    Args:
-        policy: The policy, unwrapped.
-        device: Device of the copy.
-        gradient_checkpointing: Recompute activations in ``backward`` instead of keeping them.
 
     Raises:
         CriticError: If transformers has no token-classification class for the architecture.
@@ -177,7 +158,7 @@ class SeparateNetwork(ValueNetwork):
         return whole_on_first(self.model.state_dict(keep_vars=True))
 
     def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
-        """Write the model so that ``from_pretrained`` can read it."""
+        """Write the model so ``from_pretrained`` can read it."""
         self.model.save_pretrained(folder, state_dict=state)
 
     def load(self, folder: Path) -> None:
@@ -188,14 +169,9 @@ class SeparateNetwork(ValueNetwork):
 class AdapterNetwork(ValueNetwork):
     """A LoRA adapter like the policy's, and a value head, on the policy's base.
 
-    The adapter is part of the policy only while the critic runs. At other times its matrices are kept here, and its
-    name is not in ``peft_config``. So nothing that reads a model's parameters or adapters (optimizer, DDP, saving,
-    merging, weights sent to an inference server) sees it. The policy's ``modules_to_save``, biases and single trained
-    tokens belong to the policy alone; the critic uses those of the base.
-
-    Args:
-        policy: The policy, unwrapped, with one active LoRA adapter.
-        device: Device of the head.
+    The adapter is part of the policy only while the critic runs; at other times its matrices are kept here, so nothing
+    that reads a model's parameters or adapters (optimizer, DDP, saving, merging, an inference server) sees it. The
+    policy's ``modules_to_save``, biases and single trained tokens belong to the policy alone.
 
     Raises:
         CriticError: If the active adapter is not LoRA, or the policy has an adapter named "critic" already.
@@ -256,8 +232,7 @@ class AdapterNetwork(ValueNetwork):
     def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         """Write PEFT's files to ``folder/critic``, and the head to ``folder``.
 
-        The adapter is one level down on purpose: transformers takes every folder of a checkpoint that directly contains
-        an adapter for one of the policy's.
+        Transformers takes every folder of a checkpoint that directly contains an adapter for one of the policy's.
         """
         with self._installed():
             self._policy.save_pretrained(folder, selected_adapters=[ADAPTER], save_embedding_layers=False)
@@ -333,15 +308,9 @@ def _without_dropout(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Write a critic's folder; an earlier critic there is replaced.
+    """Write a critic's folder, with its kind and shapes, whole or not at all; an earlier critic there is replaced.
 
-    Args:
-        folder: Appears only when all its files are on the disk.
-        record: Kind and shapes of the critic.
-        write: Writes the files into the folder that it is given.
-
-    Raises:
-        CriticError: If the folder exists and holds something else.
+    Raises `CriticError` if the folder holds something else.
     """
     if folder.exists() and not (folder / _RECORD).is_file() and any(folder.iterdir()):
         raise CriticError(f"{folder} holds something that is not a critic (no {_RECORD}); name another folder")
@@ -352,11 +321,7 @@ def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], N
 
 
 def check_critic(folder: Path, record: dict[str, Any]) -> None:
-    """Check that a folder holds a critic with this record.
-
-    Raises:
-        CriticError: If there is none, or it is of another kind or for another model.
-    """
+    """Raise `CriticError` unless a folder holds a critic of this kind and these shapes."""
     if not (folder / _RECORD).is_file():
         raise CriticError(
             f"{folder} holds no critic (no {_RECORD}); resume from a checkpoint of a run with a critic, or start again"

@@ -1,6 +1,5 @@
 """From a rollout batch to advantages, by the estimator that the configuration names.
 
-This module connects `RolloutBatch` with the pure estimators of ``algorithms``: `advantages`, `gae`, `turn_advantages`.
 Two layouts of columns meet here: TRL's completions begin after the first prompt, the critic reads whole trajectories
 (`batch.collate`).
 """
@@ -23,7 +22,6 @@ from ragen_trl.trajectory import Trajectory
 
 
 def _unknown_advantage(args: StarPOConfig) -> NotImplementedError:
-    """The error for a name in ``config.reading.READ_BY_ADVANTAGE`` that no estimator here computes."""
     return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
 
 
@@ -54,8 +52,8 @@ def _normalised(groups: torch.Tensor) -> torch.Tensor:
 def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO).
 
-    MT-GRPO's outcome is the reward of an episode's last turn, with those of extra functions; the rewards of the turns
-    before it are the turns' own. So everything that was paid counts once.
+    MT-GRPO's outcome is the reward of an episode's last turn, extra functions included; the turns before it keep their
+    own.
     """
     rewards, mask = rollout.turn_rewards()
     size = rollout.group_size
@@ -104,12 +102,8 @@ def critic_credit(
 ) -> CriticCredit:
     """Generalised advantage estimation in the variant that ``args.advantage`` names.
 
-    Args:
-        trajectories: L trajectories.
-        turn_rewards: (L, K) reward of each turn, 0 after the last one.
-        values: (L, S) the critic's value of the state before each token.
-        bootstrap: (L,) value after the last token; 0 if the task is over.
-        args: Discounts and λ.
+    ``turn_rewards`` are (L, K), 0 after the last turn; ``values`` (L, S), the state's before each token; ``bootstrap``
+    (L,) values after the last token, 0 if the task is over.
     """
     columns = collate(trajectories, pad_id=0)
     turn_ids = columns["turn_ids"].to(values.device)
@@ -149,17 +143,10 @@ def critic_advantages(
     total: Callable[[torch.Tensor], torch.Tensor],
     seed: int,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """(L, T) advantages of this process's completion tokens by a critic, which then learns from the same returns.
+    """(L, T) advantages of this process's completion tokens by a critic, and the metrics of its update.
 
-    Args:
-        critic: Values the states first, and is updated after that.
-        rollout: What is trained on.
-        args: The estimator, its discounts, the critic's schedule.
-        total: Adds a tensor up over all processes.
-        seed: Random seed of the order in which the critic sees trajectories.
-
-    Returns:
-        The advantages, and the metrics of the critic's update.
+    The critic values the states first and then learns from the same returns, in an order that ``seed`` fixes. ``total``
+    adds a tensor up over all processes.
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
@@ -176,12 +163,7 @@ def critic_advantages(
 
 
 def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:
-    """The critic's steps in one pass over a rollout, and its passes.
-
-    Args:
-        trajectories: How many are trained on, on all processes.
-        args: The critic's schedule, or the policy's where the critic follows it.
-    """
+    """The critic's steps in one pass over a rollout of all processes' ``trajectories``, and its passes."""
     assert args.steps_per_generation is not None
     if args.critic_batch_size is None:
         steps = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
@@ -193,8 +175,8 @@ def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:
 def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
     """Whether an episode ended at a limit after which the critic's value counts.
 
-    After the end of the task nothing can be earned. With ``bootstrap="unseen"``, the same holds for a limit that the
-    messages count down to (``info["limit_is_told"]``): it is part of the state.
+    With ``bootstrap="unseen"`` a limit that the messages count down to (``info["limit_is_told"]``) is part of the
+    state, and nothing can be earned after it.
     """
     if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
         return False
@@ -204,7 +186,6 @@ def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
 
 
 def _turn_ends(trajectory: Trajectory) -> list[int]:
-    """Column of the last token of each turn."""
     ends, length = [], 0
     for turn in trajectory.turns:
         length += len(turn.prompt_ids) + len(turn.reply_ids)

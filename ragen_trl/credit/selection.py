@@ -13,10 +13,9 @@ from ragen_trl.rollout.seeds import interleave
 def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
     """The groups with the largest standard deviation of raw returns, in ascending order.
 
-    Environments are filtered separately, because their rewards have different scales, and only groups of the one with
-    the largest rewards would remain. Each environment may keep groups in proportion to its number of groups, at least
-    one as long as a rollout has so many. With refills, the groups of all rollouts compete for the places of one
-    rollout. Groups of one trajectory have no spread and need a critic; then all groups are kept.
+    Environments are filtered separately, because their rewards have different scales: each keeps groups in proportion
+    to its number of groups, at least one as long as a rollout has so many. With refills, the groups of all rollouts
+    compete for the places of one rollout. Groups of one trajectory have no spread; then all groups are kept.
     """
     if rollout.group_size == 1:
         return list(range(rollout.num_groups))

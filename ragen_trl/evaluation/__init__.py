@@ -1,9 +1,4 @@
-"""Success on fixed, held-out start states, with confidence intervals and pass@k.
-
-`evaluator` plays one policy, to which `picture_controls` may show wrong pictures; `intervals` and `pass_at_k` are the
-statistics. `comparison` compares the policies of `players` as a `plan` says, keeps their episodes in a `folder` and
-writes `tables`.
-"""
+"""Success on fixed, held-out start states, with confidence intervals and pass@k."""
 
 from typing import Any
 

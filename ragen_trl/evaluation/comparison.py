@@ -1,10 +1,8 @@
-"""Compares saved models, a model behind an API, the random policy and the oracle in one or several environments.
+"""Compares saved models, a model behind an API, the random policy and the oracle: ``python -m ragen_trl eval``.
 
-This is the work of ``python -m ragen_trl eval``. Finished episodes are kept in the output folder (``folder.py``), so
-that the same command goes on where it was stopped. Answers of an API are kept there as well, so that nothing is paid
-for twice. Episodes that ended because an API or an environment failed say nothing about the policy: they are left out
-of every rate, counted separately, and played again by the next command. A policy that cannot play an environment gets a
-row that says why, and the others are still played.
+Finished episodes and answers of an API are kept in the output folder (``folder.py``), so the same command goes on where
+it was stopped. Episodes that an API or an environment ended are left out of every rate and played again by the next
+command. A policy that cannot play an environment gets a row that says why.
 """
 
 import json
@@ -43,7 +41,7 @@ Say = Callable[[str], None]
 Results = dict[tuple[str, str], dict[str, Any]]
 """By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``.
 
-With ``"failed": True`` where the environment could not be played, so that a baseline that it has is missing.
+With ``"failed": True`` where the environment could not be played, so a baseline that it has is missing.
 """
 
 
@@ -105,7 +103,6 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
 
 
 def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> Results:
-    """Play the missing episodes; returns the results by policy and environment."""
     pairs = [(player.name, task.name) for player in players for task in plan.tasks]
     each = plan.run.episodes * plan.run.samples_per_start
     total, there = len(pairs) * each, sum(len(_wanted(plan, folder.finished(*pair))) for pair in pairs)
@@ -145,11 +142,7 @@ def _compare(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, resu
 
 
 def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> dict[str, Any] | None:
-    """Play the missing episodes of a policy in an environment; returns what `Results` says of one that is not played.
-
-    Raises:
-        ApiError: If the API answers nothing.
-    """
+    """Play the missing episodes of a policy in an environment; returns the entry of `Results` of one that cannot."""
     samples, done = plan.run.samples_per_start, folder.finished(player.name, task.name)
     starts = enumerate(held_out_starts(plan.run.episodes, samples))
     missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
@@ -183,7 +176,6 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
 
 
 def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> dict[str, Any]:
-    """The result of a policy in an environment, with counts of how its episodes ended."""
     rows = _wanted(plan, folder.played(player.name, task.name))
     records = [row.record for row in rows]
     try:
@@ -192,7 +184,7 @@ def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> d
         return {"not_played": str(error), "failed": True}
     limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
     failures = Counter(record.error for record in records if record.limit in FAILED)
-    versions = Counter(row.version or "unknown" for row in rows)
+    versions = Counter(row.version for row in rows)
     return {
         **found,
         "limits": dict(limits.most_common()),
@@ -202,7 +194,6 @@ def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> d
 
 
 def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
-    """The result in lines for a terminal."""
     if "not_played" in found:
         yield f"not played: {found['not_played']}"
         return
@@ -222,7 +213,6 @@ def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
 
 
 def _summary(plan: EvalPlan, policies: Mapping[str, Any], results: Results) -> dict[str, Any]:
-    """The content of ``summary.json``; ``policies`` are their settings by name."""
     environments = {}
     for task in plan.tasks:
         settings = task.settings()
@@ -253,7 +243,6 @@ def _normalised(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def _wanted(plan: EvalPlan, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
-    """The stored episodes that this plan asks for; the folder may hold more."""
     seeds, samples = plan.run.episodes, plan.run.samples_per_start
     return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
 
@@ -264,7 +253,6 @@ def _args_of(task: Task, player: Player) -> StarPOConfig:
 
 @contextmanager
 def _named_stop(plan: EvalPlan, bar: Any) -> Iterator[None]:
-    """Turn Ctrl-C into a message that says what is kept."""
     try:
         yield
     except KeyboardInterrupt:

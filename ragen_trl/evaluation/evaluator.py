@@ -1,9 +1,8 @@
 """Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
 
-A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here has n and
-a 95 % interval, and the same function gives the two rows to compare it with. With several episodes a start state
-(``samples``), these share the start state and differ in outcome seed and sampling seed, as those of a training group
-do. Intervals then count start states (``intervals.py``). Left out: files and resuming, see ``comparison.py``.
+A success rate alone says little: RAGEN's published 0.5B rates are a random policy's. Every result here has n and a 95 %
+interval, and the same function gives the two rows to compare it with. With several episodes a start state
+(``samples``), intervals count start states (``intervals.py``).
 """
 
 import time
@@ -149,15 +148,7 @@ def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> Evalu
 
 
 def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
-    """The result over the episodes in which neither the environment nor an API failed.
-
-    Args:
-        played: All episodes.
-        seconds: How long all of them took.
-
-    Raises:
-        EvaluationError: If no such episode is left.
-    """
+    """The result over the episodes in which neither environment nor API failed; `EvaluationError` if none is left."""
     whole = [record for record in played if record.limit not in FAILED]
     if not whole:
         reason, count = Counter(record.error for record in played).most_common(1)[0]
@@ -173,7 +164,6 @@ def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> 
 
 
 def _outcomes(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
-    """Start seed → the success of its episodes."""
     found: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         if record.limit not in FAILED:
@@ -217,7 +207,6 @@ def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
 
 
 def _by_task_type(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float]]:
-    """Number and success of the episodes of each type of task, with intervals over start states."""
     found = {}
     for name in sorted({record.task_type for record in records} - {""}):
         starts: defaultdict[int, list[int]] = defaultdict(list)
@@ -232,7 +221,6 @@ def _by_task_type(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float
 
 
 def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
-    """pass@k over the start states with all their episodes."""
     samples = max(sizes)
     whole = [count for count, size in zip(successes, sizes, strict=True) if size == samples]
     found = {}
@@ -255,8 +243,8 @@ def evaluate(
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
-    Start state, outcome seed and sampling seed depend only on the evaluation seed and the number of the sample. Two
-    calls with the same policy therefore agree, and a call with more samples repeats those of a call with fewer.
+    Start state, outcome seed and sampling seed depend only on the evaluation seed and the number of the sample, so two
+    calls with the same policy agree, and a call with more samples repeats the samples of a call with fewer.
 
     Args:
         policy: A policy object, ``"random"`` (uniform over the environment's actions), or
@@ -268,9 +256,8 @@ def evaluate(
         batch_size: Episodes played at a time.
         progress: Show a progress bar.
         samples: Episodes a start state.
-        pictures: What a model that sees is shown: its "own" state, a "blank" picture, or that of an "other" episode.
-            A model that does as well with the last two does not look. For text, give ``args`` with
-            ``observation="text"``.
+        pictures: What a model that sees is shown: its "own" state, a "blank" picture, or one of an "other" episode.
+            A model that does as well with the last two does not look.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
@@ -317,7 +304,7 @@ def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
 
 
 def _outcome_and_sampling_seed(seed: int, sample: int) -> tuple[int, int]:
-    """The outcome seed and the sampling seed; those of the first sample are the ones of ``python -m ragen_envs``."""
+    """The outcome seed and the sampling seed; for the first sample as in ``python -m ragen_envs``."""
     if sample == 0:
         return episode_seeds(seed)
     outcome, sampling = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
@@ -336,18 +323,9 @@ def play_in_batches(
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
-    Several processes divide every batch, so that all of them play equally often, some perhaps no episode: a policy
-    whose replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`).
-
-    Args:
-        policy: As for ``evaluate``, whose errors are also raised here.
-        env: As for ``evaluate``.
-        args: As for ``evaluate``.
-        starts: Those of all processes together.
-        batch_size: Episodes that a process plays at a time.
-        process: Index of this process.
-        processes: How many there are.
-        pictures: As for ``evaluate``.
+    Several processes divide every batch, so all of them play equally often, some perhaps no episode: a policy whose
+    replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`). ``starts`` are all
+    processes' together; arguments and errors as in ``evaluate``.
     """
     if batch_size < 1:
         raise EvaluationError(f"batch_size is {batch_size}; play at least one episode at a time")

@@ -1,12 +1,8 @@
-"""The folder of an evaluation: it keeps every finished episode, so that a stopped command plays none of them twice.
+"""The folder of an evaluation: it keeps every finished episode, so a stopped command plays none of them twice.
 
-``evaluation.json`` has the settings under which the episodes were played. ``episodes/*.jsonl`` is a file for each
-policy and environment, with a line for each episode. A block of episodes is added by writing the whole file again and
-renaming it, so that a killed command leaves whole blocks. More episodes, samples, environments or models can be added
-later; another model under the same name, or other options, are refused. Another version of the package is not, since
-few changes touch what is played; each episode names its own, and the summary counts them. Episodes that ended because
-an API or an environment failed are played again by the next command. Left out: two commands that write to one folder at
-the same time.
+``evaluation.json`` has the settings, ``episodes/*.jsonl`` a line for each episode of a policy in an environment. A
+block of episodes is added by renaming a whole new file. More episodes, samples, environments or models can be added
+later; other weights under a known name, or other options, are refused. Each episode names the version that played it.
 """
 
 import hashlib
@@ -31,19 +27,15 @@ class EvaluationExistsError(UserError, FileExistsError):
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """An episode as it is stored.
+    """An episode as it is stored: the ``sample``-th of its start state, from 0.
 
-    Attributes:
-        sample: Its number among the episodes of its start state, from 0.
-        seconds: Its share of the time that its block took.
-        record: What came out of it.
-        version: Of the package that played it, with its commit; empty in folders of before it was kept.
+    ``seconds`` is its share of the time that its block took, ``version`` the package's that played it, with its commit.
     """
 
     sample: int
     seconds: float
     record: EpisodeRecord
-    version: str = ""
+    version: str
 
     @property
     def key(self) -> tuple[int, int]:
@@ -54,18 +46,17 @@ class StoredEpisode:
         """A line of JSON."""
         record = self.record
         row = {"policy": policy, "env": env, "seed": record.seed, "sample": self.sample, **record.measures}
-        named = {"faults": record.faults, "task_type": record.task_type, "version": self.version}
-        said = {name: value for name, value in named.items() if value}
-        return json.dumps({**row, "limit": record.limit, "error": record.error, **said, "seconds": self.seconds})
+        row |= {"limit": record.limit, "error": record.error, "faults": record.faults, "task_type": record.task_type}
+        return json.dumps({**row, "version": self.version, "seconds": self.seconds})
 
     @classmethod
     def from_line(cls, line: str) -> "StoredEpisode":
         """The reverse of `as_line`."""
         row = json.loads(line)
         del row["policy"], row["env"]
-        seed, sample, seconds = row.pop("seed"), row.pop("sample"), row.pop("seconds")
-        named, version = (tuple(row.pop("faults", ())), row.pop("task_type", "")), row.pop("version", "")
-        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), *named), version)
+        seed, sample, seconds, version = (row.pop(name) for name in ("seed", "sample", "seconds", "version"))
+        limit, error, faults, task_type = (row.pop(name) for name in ("limit", "error", "faults", "task_type"))
+        return cls(sample, seconds, EpisodeRecord(seed, limit, row, error, tuple(faults), task_type), version)
 
 
 def write_episodes(path: Path, policy: str, env: str, episodes: Iterable[StoredEpisode]) -> None:
@@ -74,11 +65,7 @@ def write_episodes(path: Path, policy: str, env: str, episodes: Iterable[StoredE
 
 
 def read_episodes(path: Path) -> list[StoredEpisode]:
-    """What `write_episodes` wrote; nothing if there is no such file.
-
-    Raises:
-        ValueError: If it cannot be read; or ``KeyError`` or ``TypeError``.
-    """
+    """What `write_episodes` wrote, or nothing; ``ValueError``, ``KeyError`` or ``TypeError`` if it cannot be read."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [StoredEpisode.from_line(line) for line in lines]
 
@@ -90,7 +77,7 @@ class EvalFolder:
     Args:
         path: The folder; created if it does not exist.
         settings: Under ``"environments"`` and ``"policies"``, by name: the settings that episodes depend on.
-        overwrite: Delete an older evaluation in it first; answers of an API stay.
+        overwrite: Delete an evaluation in it first; answers of an API stay.
 
     Raises:
         EvaluationExistsError: If the folder holds something else, an evaluation with other settings, or files that

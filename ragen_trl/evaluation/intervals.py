@@ -1,17 +1,9 @@
-"""Intervals of rates and means where several episodes share a start state.
+"""Intervals of rates and means where several episodes share a start state, and so are alike.
 
-Episodes from one start state are alike: most of them solve an easy room, few of them a hard one. Start states are drawn
-independently, episodes are not, and an interval that counts every episode as new information is too short. Here the
-variance is that between start states (the linearised variance of a ratio, as in survey sampling). It gives a design
-effect (Kish 1965), and the interval is Wilson's for the effective number of episodes, n / design effect (the form that
-Franco, Little, Louis and Slud, 2019, J. Survey Statistics and Methodology 7:334, recommend). With one episode a start
-state it is the ordinary Wilson interval.
-
-Two policies that played the same start states are compared by their difference from each one, since what makes a start
-state hard is common to both: the interval of the mean difference is mostly shorter than two separate intervals suggest.
-
-Left out: the percentile bootstrap over start states. It agrees for moderate rates, but shrinks to a point if all start
-states agree (0 of 64 successes would read [0, 0]), and it needs a random seed.
+The variance is the one between start states (the linearised variance of a ratio). It gives a design effect (Kish 1965),
+and the interval is Wilson's for n / design effect episodes (Franco, Little, Louis and Slud, 2019, J. Survey Statistics
+and Methodology 7:334). Two policies that played the same start states are compared by their difference from each one.
+A bootstrap over start states would shrink to a point if all agree (0 of 64 successes would read [0, 0]).
 """
 
 import math
@@ -27,12 +19,8 @@ _Z = NormalDist().inv_cdf(0.975)
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
     """Variance of ``sum(totals) / sum(sizes)`` over independent clusters: m/(m-1) · Σ (t_i - r n_i)² / (Σ n_i)².
 
-    Args:
-        totals: t_i, the sum over the episodes of each of the m start states.
-        sizes: n_i, how many episodes there are of each.
-
-    Returns:
-        The variance; 0 for a single cluster, whose variance is unknown.
+    t_i is the sum over the n_i episodes of each of the m start states. 0 for a single cluster, whose variance is
+    unknown.
     """
     count, n = len(totals), sum(sizes)
     if count < 2:
@@ -43,14 +31,10 @@ def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[float, float]:
-    """95 % interval of a success rate over all episodes.
+    """95 % interval of a success rate, from the successes and episodes of each start state.
 
     The design effect is kept between 1 (episodes of a start state are independent) and Σ n_i² / Σ n_i (they all end
     alike). An estimate outside these bounds is due to chance.
-
-    Args:
-        successes: How many episodes of each start state succeeded.
-        episodes: How many there are of each.
 
     Example:
         >>> [round(bound, 3) for bound in rate_interval([4, 0, 4, 0], [4, 4, 4, 4])]  # four coins, not sixteen
@@ -66,14 +50,10 @@ def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[fl
 
 
 def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]:
-    """95 % interval of the mean of a probability that was estimated for each start state, such as pass@k.
+    """95 % interval of the mean of a probability in [0, 1] that was estimated for each start state, such as pass@k.
 
     The effective number of trials is ``p (1 - p)`` over the variance of the mean, kept between the number of start
     states and the number of episodes.
-
-    Args:
-        shares: One number in [0, 1] for each start state.
-        episodes: Episodes of each.
     """
     count = len(shares)
     mean = math.fsum(shares) / count
@@ -83,14 +63,11 @@ def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]
 
 
 def difference_arm(differences: Sequence[float]) -> float:
-    """Half of the 95 % interval of a mean of paired differences of rates: 1.96 standard errors over start states.
+    """Half of the 95 % interval of a mean of paired differences in [-1, 1]: 1.96 standard errors over start states.
 
     Where all differences are 0 they have no spread, and yet a start state may exist where the two differ. So two start
     states are added, one where they do not differ and half a one for each way in which they may (Agresti and Min 2005,
     Statistics in Medicine 24:729).
-
-    Args:
-        differences: One in [-1, 1] for each start state.
 
     Example:
         >>> round(difference_arm([1, 0, 0, 0]), 3)  # 1.96 · √(2 - 1/6) / 6
@@ -108,7 +85,7 @@ def paired_difference(
 
     Args:
         ours: Start seed → 1 or 0 for each of its episodes, of which there is at least one.
-        theirs: The same of the policy that it is compared with. Start states that only one of them played are left out.
+        theirs: The same of the other policy. Start states that only one of them played are left out.
 
     Returns:
         ``value``, its 95 % interval ``low`` and ``high``, and the number of ``starts``; `None` if they share none.
@@ -128,11 +105,7 @@ def paired_difference(
 def with_interval(result: Mapping[str, Any], digits: int = 3, rate: str = "success") -> str:
     """A rate with its 95 % interval, as ``0.350 [0.310, 0.392]``.
 
-    Args:
-        result: Has the fields ``success``, ``success_low`` and ``success_high`` of an ``EvaluationResult``; or, with
-            ``rate="value"``, the fields ``value``, ``low`` and ``high`` of its pass@k or of a difference.
-        digits: Digits after the point.
-        rate: The name of the rate.
+    ``result`` has the fields of an ``EvaluationResult`` or, with ``rate="value"``, of its pass@k or of a difference.
     """
     low, high = ("low", "high") if rate == "value" else (f"{rate}_low", f"{rate}_high")
     return f"{result[rate]:.{digits}f} [{result[low]:.{digits}f}, {result[high]:.{digits}f}]"
@@ -145,5 +118,5 @@ def signed_with_interval(difference: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def lies_above(result: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the success interval of ``result`` lies wholly above that of ``other``."""
+    """Whether the success interval of ``result`` lies wholly above the interval of ``other``."""
     return bool(result["success_low"] > other["success_high"])

@@ -1,7 +1,6 @@
 """pass@k: the probability that one of k attempts at a start state succeeds, from n attempts with c successes.
 
-This is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1). The simpler 1 - (1 - c/n)^k is biased
-for every k > 1. Left out: estimates for k > n, which n attempts cannot give.
+This is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1); 1 - (1 - c/n)^k is biased for k > 1.
 """
 
 import math
@@ -9,8 +8,6 @@ import math
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
     """``1 - C(n - c, k) / C(n, k)``: the share of all sets of k attempts that contain a success.
-
-    The binomials are Python integers, so that nothing is rounded before the division.
 
     Args:
         attempts: n, at least ``k``.

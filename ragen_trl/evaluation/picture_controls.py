@@ -1,7 +1,6 @@
 """Wrong pictures, to compare with: a model that does as well with them does not look.
 
-A blank picture tells nothing. The picture of another episode tells something wrong, in the same style. Texts and
-environments stay as they are; so do the recorded pictures, which are what the environment showed.
+Texts and environments stay as they are; so do the recorded pictures, which are what the environment showed.
 """
 
 from collections.abc import Sequence

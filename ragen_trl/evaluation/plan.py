@@ -1,7 +1,4 @@
-"""What an evaluation plays, and how each policy plays each environment.
-
-``cli/eval_plan.py`` makes a plan from the command line; ``comparison.py`` carries it out.
-"""
+"""What an evaluation plays, and how each policy plays each environment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +18,8 @@ class Task:
     Attributes:
         name: Its name in tables; no two tasks have the same.
         spec: How the environment is made.
-        args: The whole configuration under which each policy plays it, by the policy's name. The oracle plays with
-            that of ``"random"``.
+        args: The whole configuration under which each policy plays it, by the policy's name; the oracle plays as
+            "random".
     """
 
     name: str

@@ -1,12 +1,8 @@
 """The policies of an evaluation: baselines, models sampled by Transformers or vLLM, and a model behind an API.
 
-A model is loaded when its turn comes and freed after it. Whether it can play at all is checked before: its tokenizer
-counts the tokens of the first message of every environment.
-
-Relies on vLLM's ``LLM``: arguments as TRL gives them in colocate mode, ``logprobs_mode`` and limits; pinned in
-``tests/vllm``. Left out: several models in one command with vLLM, which does not free all its memory; sampling from a
-vLLM server that TRL starts (any vLLM server can be used through the API); adapters inside vLLM (LoRA weights are merged
-into a temporary folder, which every version of vLLM can load).
+A model is loaded when its turn comes and freed after it. Whether it can play at all is checked before, by the tokens of
+the first message of every environment. LoRA weights are merged into a temporary folder for vLLM. Relies on vLLM's
+``LLM``; pinned in ``tests/vllm``.
 """
 
 import gc
@@ -124,13 +120,7 @@ _Starts = Callable[[Chat, Sampling, int | None, PictureProcessor | None], Policy
 
 
 class LocalModel(Player):
-    """A model on this machine.
-
-    Args:
-        name: Folder, hub id or GGUF file.
-        args: Device, precision, sampling, vLLM.
-        temperature: 0 is greedy.
-        say: Receives a line if a GGUF file is converted.
+    """A model on this machine: a folder, hub id or GGUF file, whose conversion ``say`` is told of.
 
     Raises:
         ModelNotFoundError: If there is no such model.
@@ -257,16 +247,7 @@ def check_engine(plan: EvalPlan) -> None:
 
 
 def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]:
-    """The models, after checking that they can be sampled as the options say.
-
-    Args:
-        plan: Which ones, and how; the precision of each is its own.
-        say: As for `LocalModel`.
-
-    Raises:
-        OptionError: As `check_engine` does.
-        ModelNotFoundError: If there is no such model.
-    """
+    """The models, checked to be sampled as the options say; errors of `check_engine` and `LocalModel`."""
     check_engine(plan)
     return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature, say) for name in plan.run.model]
 
@@ -274,8 +255,7 @@ def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]
 def api_client(plan: EvalPlan) -> ApiClient | None:
     """The connection to the API, or ``None`` if there is no model behind one. Nothing is sent yet.
 
-    Raises:
-        OptionError: If options of the API contradict each other, or it is asked for what no API can do.
+    Raises `OptionError` if options contradict each other, or ask for what no API can do.
     """
     api, name = plan.api, api_name(plan.api)
     if api.api_model is None or name is None:
@@ -300,7 +280,7 @@ def api_client(plan: EvalPlan) -> ApiClient | None:
 
 
 def remote_player(plan: EvalPlan) -> Remote | None:
-    """The model behind an API, or ``None`` if there is none; errors are those of `api_client`."""
+    """The model behind an API, or ``None`` if there is none; errors as in `api_client`."""
     client, api, name = api_client(plan), plan.api, api_name(plan.api)
     if client is None or api.api_model is None or name is None:
         return None
@@ -347,7 +327,7 @@ def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
 
 
 def _manner(args: StarPOConfig) -> dict[str, Any]:
-    """The options of `MANNER`; those of pictures only if they are set, so that evaluations without them go on."""
+    """The options of `MANNER`, and the options of pictures where they are set."""
     values = {name: getattr(args, name) for name in MANNER}
     unset = {name for name in ("observation", "image_size") if values[name] == getattr(StarPOConfig, name)}
     return {name: value for name, value in values.items() if name not in unset}

@@ -1,7 +1,4 @@
-"""The tables of an evaluation: Markdown for a file, aligned text for a terminal.
-
-Both are made from the ``environments`` of ``summary.json``. Left out: any verdict that the intervals do not support.
-"""
+"""The tables of an evaluation, from ``environments`` in its ``summary.json``: Markdown, and text for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +55,7 @@ def in_one_line(reason: str) -> str:
 
 
 def difference_rows(results: Results) -> list[list[str]]:
-    """What each model's success is above that of random play and of the first model, titles first; or no rows."""
+    """How far each model's success is above random play and the first model, titles first; or no rows."""
     found = {policy: each["differences"] for policy, each in results.items() if each.get("differences")}
     others = list(dict.fromkeys(other for differences in found.values() for other in differences))
     cells = [
@@ -132,17 +129,13 @@ def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False
 
 
 def _further(results: Results) -> list[list[list[str]]]:
-    """The tables after that of the rates, as far as there is something in them."""
     return [table for table in (difference_rows(results), task_type_rows(results), fault_rows(results)) if table]
 
 
 def aligned(table: Sequence[Sequence[str]], colour: bool = False, better: Sequence[str] = ()) -> str:
-    """A table as text with aligned columns; a reason in place of numbers may be longer than its column.
+    """A table (titles first) as text with aligned columns; rows with names in ``better`` are green.
 
-    Args:
-        table: The rows; the first one has the titles.
-        colour: Whether to use colours.
-        better: Names of the rows to make green.
+    A reason in place of numbers may be longer than its column.
     """
     whole = [row for row in table if any(row[2:]) or len(row) == 2]
     widths = [max(len(row[column]) for row in whole or table) for column in range(len(table[0]))]
@@ -168,10 +161,8 @@ def _beats_random(results: Results, policy: str) -> bool:
 
 
 def _has_scores(results: Results) -> bool:
-    """Whether a policy's episodes have the environment's own score."""
     return any(found.get("score") is not None for found in results.values())
 
 
 def _ks(results: Results) -> list[str]:
-    """Every k of any policy, except 1, which is the success rate."""
     return sorted({k for found in results.values() for k in found.get("pass_at_k", {})} - {"1"}, key=int)

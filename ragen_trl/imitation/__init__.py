@@ -1,7 +1,4 @@
-"""Supervised fine-tuning before RL: on demonstrations, or on episodes that another policy played.
-
-`fine_tuning` has the warm start, `demonstrations` collects episodes of any policy for it.
-"""
+"""Supervised fine-tuning before RL: on demonstrations, or on episodes that another policy played."""
 
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 

@@ -1,9 +1,8 @@
 """Demonstrations by any policy, in the tokens of a local model, for `fine_tuning.warm_start`.
 
 A policy that only writes text (`ApiPolicy`, a script, a person) plays. Messages and replies are then tokenised with the
-*local* chat, turn by turn, and contexts are built again where ``window_turns`` or ``context`` says so. So the examples
-look exactly like rollouts of the model that learns. The episodes are not played again. Left out: repairing replies that
-the environment could not read, and telling good turns of failed episodes from bad ones.
+*local* chat, turn by turn, and contexts are built again where ``window_turns`` or ``context`` says so: the examples
+look exactly like rollouts of the model that learns.
 """
 
 import logging
@@ -33,11 +32,7 @@ class DemonstrationsError(UserError, ValueError):
 
 
 class _RecordsOpenings(PolicyAround):
-    """Plays as another policy does, and records what each message is as the first one of a conversation.
-
-    Attributes:
-        openings: `AgentTurns.opening` before each reply, by row.
-    """
+    """Plays as another policy does, and records `AgentTurns.opening` before each reply, by row."""
 
     def __init__(self, inner: Policy) -> None:
         super().__init__(inner)
@@ -84,9 +79,8 @@ def demonstrations_from(
         batch_size: Number of episodes played side by side.
 
     Returns:
-        The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played are
-        left out and logged: those with a reply without the forced prefix or without a token, or with more than
-        ``max_completion_length`` tokens after the first prompt.
+        The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played (a
+        reply without the forced prefix or a token, more than ``max_completion_length`` tokens) are left out and logged.
 
     Raises:
         SeedOverlapError, DemonstrationsError: If a seed is for evaluation; if the environment has tools.
@@ -132,13 +126,8 @@ def in_tokens_of(
     """The same episode with the token ids that a local chat gives its messages.
 
     Text before the forced prefix of a reply (a greeting, blanks) is dropped: the environment ignored it, and the model
-    that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one.
-
-    Args:
-        chat: The chat of the local model.
-        trajectory: An episode of any policy; only its texts are read.
-        rule: When the local model's context is built again; ``None``: never.
-        openings: With a rule, the message of each turn as the first one of a conversation (`AgentTurns.opening`).
+    that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one. A
+    ``rule`` needs ``openings``, the message of each turn as the first one of a conversation (`AgentTurns.opening`).
 
     Returns:
         The episode, or ``None`` if a reply does not contain the prefix, or is cut before its first token.

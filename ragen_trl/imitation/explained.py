@@ -1,7 +1,4 @@
-"""Replies of demonstrations with the oracle's thought before the answer, so that a warm start teaches reasoning too.
-
-Left out: thoughts of a language model. Those are in episodes that such a model has played (``demonstrations.py``).
-"""
+"""Replies of demonstrations with the oracle's thought before the answer, so a warm start teaches reasoning too."""
 
 import logging
 from collections.abc import Sequence
@@ -15,14 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 class Explained:
-    """Writes replies. Where they have thoughts, each has that of `ragen_envs.explain`.
+    """Writes replies. Where they have thoughts, `ragen_envs.explain` gives them.
 
-    A thought stays empty in an environment that explains nothing, and in a reply that would be too long with it: the
-    model that learns could not finish such a reply. Each of the two is logged once.
-
-    Args:
-        chat: The chat of the model that will learn.
-        max_reply_length: The most tokens of a reply, as a rollout counts them.
+    A thought stays empty in an environment that explains nothing, and in a reply that would be longer than
+    ``max_reply_length`` tokens with it. Each of the two is logged once.
     """
 
     def __init__(self, chat: Chat, max_reply_length: int) -> None:
@@ -31,13 +24,7 @@ class Explained:
         self._logged: set[str] = set()
 
     def __call__(self, turns: AgentTurns, actions: Sequence[str], random: np.random.Generator) -> str:
-        """The reply with these actions. Its wording is drawn apart, so that `random` draws the same actions as before.
-
-        Args:
-            turns: The environment before the reply.
-            actions: At least one action.
-            random: Gives the generator of the wording.
-        """
+        """The reply with these actions, to the environment before it. Its wording is drawn apart from the actions."""
         without = turns.format_reply(actions)
         if not turns.reply_format.think:
             if (length := len(self._chat.encode_reply(without))) > self._max_reply_length:

@@ -1,7 +1,6 @@
 """Warm start: supervised fine-tuning on demonstrations, with enough noise to leave something for RL to improve.
 
-Demonstrations are played by the same loop that trains later (`play` with a scripted policy). So prompts, masks and
-token ids of the examples are those of the rollouts, and nothing is rendered a second time.
+Demonstrations are played by the loop that trains later, so prompts, masks and token ids are the same as in rollouts.
 """
 
 import json
@@ -51,11 +50,7 @@ _PATIENCE = 3
 
 @dataclass
 class WarmStartConfig:
-    """How demonstrations are played and learned.
-
-    Raises:
-        OptionError: If a value is out of its range.
-    """
+    """How demonstrations are played and learned; `OptionError` if a value is out of its range."""
 
     demonstrations: int = option(36_000, "Episodes to learn from: of the oracle, in a shop of a shopper.")
     noise: float = option(0.5, "Probability that an action is a mistake: a random one, in a shop a shopper's.")
@@ -92,8 +87,7 @@ def demonstrate(
 ) -> list[Trajectory]:
     """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses.
 
-    All processes call it together and play the same episodes. One that fails in its environment on any of them is left
-    out on all, so that they learn from the same demonstrations.
+    All processes play the same episodes. One that fails in its environment on any of them is left out on all.
     """
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
     explained = Explained(chat, args.max_reply_length)
@@ -137,8 +131,8 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all, renamed at the end. Until then ``<output_dir>.partial`` has a checkpoint
-    of every ten minutes, from which the same call goes on. Processes share each batch; the main one writes.
+    The folder appears complete or not at all. Until then ``<output_dir>.partial`` has a checkpoint of every ten
+    minutes, from which the same call goes on. Processes share each batch; the main one writes.
 
     Args:
         model: The model; its weights change.
@@ -157,7 +151,7 @@ def warm_start(
     Raises:
         DemonstrationsError: If there is no episode, or one without tokens.
         OptionError: If observations are pictures, no demonstration would be left to learn from, processes cannot share
-            a batch evenly, or ``output_dir`` is a file or holds something other than an earlier warm start.
+            a batch evenly, or ``output_dir`` is a file or holds something other than a warm start.
     """
     check_observation(args)
     target = Path(output_dir)
@@ -193,7 +187,6 @@ def _fit(
     demonstrations: Sequence[Trajectory],
     folder: Path,
 ) -> PackedSFTTrainer:
-    """Learn from demonstrations, and save the model with its tokenizer, without adapters, into the folder."""
     held_out = held_out_of(len(demonstrations), config.demo_held_out)
     chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
     aside = [one for row, one in enumerate(demonstrations) if row in chosen]
@@ -232,11 +225,7 @@ def _fit(
 
 
 def held_out_of(demonstrations: int, share: float) -> int:
-    """How many demonstrations are not learnt.
-
-    Raises:
-        OptionError: If none would be left.
-    """
+    """How many demonstrations are not learnt; `OptionError` if none would be left."""
     held_out = math.ceil(share * demonstrations)
     if held_out == demonstrations:
         raise OptionError(
@@ -256,7 +245,6 @@ def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:
 
 
 def _finish(partial: Path, target: Path, note: dict[str, Any], later: list[EnvSpec], args: StarPOConfig) -> None:
-    """Write what belongs to the model, and rename the folder."""
     save_play_options(partial, later, args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     forget(partial)
@@ -317,7 +305,6 @@ def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
 
 
 def _check_target(target: Path) -> None:
-    """Only an earlier warm start may be replaced."""
     if target.exists() and not target.is_dir():
         raise OptionError(f"{target} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():

@@ -1,10 +1,8 @@
 """A warm start that was stopped goes on from its last checkpoint, if it is the same warm start.
 
-What makes it the same is in a digest: the demonstrations token for token, the weights that it begins with, and how it
-learns. Transformers does the rest: its checkpoint has the optimizer, the schedule, the place in the data and the
-states of all random generators, so that the weights at the end are those of a warm start that nothing stopped (held by
-``tests/ragen_trl/imitation/test_resuming.py``). Left out: launches that divide the model (FSDP, DeepSpeed), which
-begin again.
+A digest tells: of the demonstrations token for token, the weights that it begins with, and how it learns. Transformers'
+checkpoint does the rest, so the weights at the end are the same as without a stop. Launches that divide
+the model begin again.
 """
 
 import json
@@ -52,16 +50,7 @@ class TimedSaves(TrainerCallback):
 
 
 def digest(model: PreTrainedModel, data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
-    """A digest of what a warm start comes from.
-
-    Args:
-        model: Before the first update; its configuration and its parameters.
-        data: Examples, not empty: those that are learnt, and those that are not.
-        settings: Everything else that the result depends on, as JSON has it.
-
-    Returns:
-        A SHA-256 in hexadecimal digits.
-    """
+    """SHA-256 of what a warm start comes from: the model before the first update, the examples, the settings."""
     known = {**settings, "model": model.config.to_dict()}
     found = sha256(json.dumps(known, sort_keys=True, default=str).encode())
     for name, value in model.named_parameters():
@@ -82,17 +71,9 @@ def checkpoints_in(folder: Path) -> Path:
 
 
 def stopped_at(trainer: Trainer, folder: Path, begun: str) -> Path | None:
-    """The checkpoint from which to go on; without one ``folder`` is emptied for a new beginning.
+    """The last whole checkpoint of a warm start with the same digest; without one (None) ``folder`` is emptied.
 
-    All processes call it together. From now on checkpoints are written in time (`TimedSaves`).
-
-    Args:
-        trainer: Before ``train()``; its output folder is `checkpoints_in` ``folder``.
-        folder: Where the warm start is written.
-        begun: What `digest` gives.
-
-    Returns:
-        The last whole checkpoint of a warm start with the same digest, or None.
+    All processes call it together, before ``train()``. From now on checkpoints are written in time (`TimedSaves`).
     """
     note = folder / _NAME
     divided = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
@@ -112,5 +93,4 @@ def forget(folder: Path) -> None:
 
 
 def _is(note: Path, begun: str) -> bool:
-    """Whether a warm start with this digest was begun."""
     return note.exists() and json.loads(note.read_text(encoding="utf-8")) == {"digest": begun}

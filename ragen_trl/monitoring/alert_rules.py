@@ -1,12 +1,9 @@
 """The conditions of the alerts: when has a logged series changed for the worse? Pure functions.
 
-Each condition looks at the values logged so far and never ahead. It returns ``(value, threshold)`` if it holds at the
-last value, else ``None``. Windows count logged values: with ``logging_steps=5``, ten values are fifty steps. A
-condition does not hold before the series has the length that it names, nor where the series began at zero: nothing
-falls below zero, and every value is many times zero.
-
-A single rollout says little: it has about a dozen start states, and success depends on which they are. Conditions
-therefore compare means and medians of windows with the run's own beginning or its own best.
+A condition looks at the values logged so far and returns ``(value, threshold)`` if it holds at the last value, else
+``None``. Windows count logged values: with ``logging_steps=5``, ten values are fifty steps. A condition does not hold
+before the series has the length that it names, nor where the series began at zero. A single rollout has about a dozen
+start states and says little, so means and medians of windows are compared with the run's own beginning or best.
 """
 
 import math
@@ -28,15 +25,8 @@ def is_spike(
 ) -> bool:
     """Whether a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
 
-    The papers mention spikes and give no threshold; this one is ours. Values that are not finite count as spikes and
-    are left out of the medians.
-
-    Args:
-        norms: Gradient norms before clipping.
-        index: Which of them.
-        window: How many values the median is taken of.
-        factor: How many times the median a spike exceeds.
-        min_history: With fewer finite values before it, a finite value is no spike.
+    The threshold is ours. Values that are not finite count as spikes and are left out of the medians; with fewer than
+    ``min_history`` finite values before it, a finite value does not count.
 
     Example:
         >>> norms = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0, math.nan]
@@ -50,10 +40,9 @@ def is_spike(
 
 
 def spikes(norms: Sequence[float]) -> Verdict:
-    """At least three gradient spikes within the last 20 values, which are large for this run.
+    """At least three gradient spikes within the last 20 values, above ten times the median of the first values.
 
-    A policy that has solved its tasks has hardly any gradient, so that one odd rollout is a spike among its neighbours.
-    Only spikes above ten times the median of the first values count.
+    A policy that has solved its tasks has hardly any gradient, so one odd rollout is a spike among its neighbours.
     """
     if len(norms) < START:
         return None
@@ -76,7 +65,7 @@ def variance_gone(values: Sequence[float], start: int = START, window: int = 10,
 
 
 def fell_to(values: Sequence[float], share: float, start: int = START, window: int = RECENT) -> Verdict:
-    """The mean of the last ``window`` values is at most ``share`` of that of the first ``start``, not overlapping."""
+    """The mean of the last ``window`` values is at most ``share`` of the mean of the first ``start`` values."""
     if len(values) < start + window:
         return None
     threshold, recent = share * fmean(values[:start]), fmean(values[-window:])
@@ -94,10 +83,9 @@ def fell_by(values: Sequence[float], amount: float) -> Verdict:
 def declines(values: Sequence[float]) -> Verdict:
     """A steady decline: little at a time, and nearly always downwards.
 
-    The mean of the last 8 values is at most 92 % of that of the first 10, and the Mann-Kendall score of the last 60
-    values, of which there are at least 24, is at most -6. A series that goes up and down can be as low without such a
-    trend, and a series with the trend is recognised long before it is low. The threshold of the score was found by
-    trial. It implies no probability of error, because rollouts are not independent; a slow random walk passes as well.
+    The mean of the last 8 values is at most 92 % of the mean of the first 10, and the Mann-Kendall score of the last 60
+    values, of which there are at least 24, is at most -6. The threshold was found by trial and implies no probability
+    of error, because rollouts are not independent.
     """
     if len(values) < 24:
         return None
@@ -111,9 +99,6 @@ def trend_score(values: Sequence[float]) -> float:
 
     .. math:: S = \sum_{i<j} \operatorname{sign}(x_j - x_i), \quad z = S / \sqrt{n (n - 1) (2 n + 5) / 18}
 
-    Args:
-        values: At least two. Pairs of equal values count as 0.
-
     Example:
         >>> round(trend_score([5.0, 4.0, 3.0, 2.0, 1.0]), 2)
         -2.45
@@ -124,7 +109,7 @@ def trend_score(values: Sequence[float]) -> float:
 
 
 def rose_to(values: Sequence[float], factor: float) -> Verdict:
-    """The median of the last 8 values is at least ``factor`` times that of the first 10."""
+    """The median of the last 8 values is at least ``factor`` times the median of the first 10."""
     if len(values) < START + RECENT:
         return None
     threshold, recent = factor * median(values[:START]), median(values[-RECENT:])
@@ -140,7 +125,7 @@ def rose_by(values: Sequence[float], amount: float) -> Verdict:
 
 
 def fell_suddenly(values: Sequence[float]) -> Verdict:
-    """The median of the last 5 values is at most half of that of the 20 values before them."""
+    """The median of the last 5 values is at most half the median of the 20 values before them."""
     if len(values) < 25:
         return None
     threshold, recent = 0.5 * median(values[-25:-5]), median(values[-5:])
@@ -159,10 +144,9 @@ def below_best(values: Sequence[float], share: float, window: int) -> Verdict:
 def far_below_best(values: Sequence[float], deviations: float, window: int) -> Verdict:
     """The mean of the last ``window`` values is ``deviations`` standard deviations below the best such mean.
 
-    For values that may be negative, such as returns. The standard deviation (ddof 1) is that of single values, in the
-    best window or in the first window, whichever is larger: the returns of a solved task have no spread, so that one
-    rollout slightly below the best would be many standard deviations below it. For the same reason at least a
-    twentieth of the best must be lost.
+    For values that may be negative, such as returns. The standard deviation (ddof 1) is of single values, in the best
+    window or in the first window, whichever is larger, since the returns of a solved task have no spread. For the same
+    reason at least a twentieth of the best must be lost.
     """
     if len(values) < 2 * window:
         return None
@@ -176,14 +160,10 @@ def far_below_best(values: Sequence[float], deviations: float, window: int) -> V
 def gaining(values: Sequence[float]) -> bool:
     """Whether a run earns more than at its beginning and has kept most of what it gained, by one of two windows.
 
-    In a run that learns, the same changes are progress: the spread within groups falls as tasks are solved, and a
-    policy that knows what to do gives similar replies. "Most" means 70 % of the way from the beginning to the best mean
-    of a window.
-
-    The last 8 values see a gain soon: one standard error of the difference of the two means is enough. The last 20 are
-    for the noise: in a healthy run that went from 0.4 to 0.8, eight rollouts of hard start states had lost half of the
-    gain, and twenty never more than a quarter. They ask for three standard errors, since an early bump stays in them
-    while a run already declines.
+    In a run that learns, the same changes are progress: the spread within groups falls as tasks are solved. "Most"
+    means 70 % of the way from the beginning to the best mean of a window. The last 8 values see a gain soon: one
+    standard error of the difference of the two means is enough. The last 20 are for the noise, and ask for three, since
+    an early bump stays in them while a run already declines.
     """
     return _gaining(values, window=RECENT, errors=1.0) or _gaining(values, window=20, errors=3.0)
 

@@ -1,21 +1,10 @@
 """The alerts of collapse: their rules, when they fired in a run's logged rows, and when its success dropped.
 
-An alert rule says which metric it watches, its threshold, what it means and what to do. Early alerts see behaviour
-narrow, confirmation alerts see the damage. The alerts on spread, entropy, return and gradient norm are those of RAGEN
-(arXiv 2504.20073, section 4.1), the stop rule and the mutual information those of RAGEN-2 (arXiv 2604.06268); the rest
-is ours. docs/warning_signs.md says where each threshold comes from.
-
-Everything here is a pure function of the rows that a trainer logs (``trainer.state.log_history``, ``history.json``), so
-that the monitor, the report and the benchmark get the same answer from the same numbers.
-
-Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`) or
-its task is *solved* (`alert_rules.solved`). Both read the success of training episodes, which is always known. Alerts
-about behaviour also wait until the spread of returns within groups has narrowed (`NARROWED`): a policy that only
-changes its way of acting still succeeds in some episodes of a group and fails in others. Runs without groups (A*-PO
-with one sample) have the first condition only.
-
-Left out: KL, which says how far a policy has moved and not whether that was wrong; a score that adds alerts up, which
-nobody could interpret.
+Early alerts see behaviour narrow, confirmation alerts see the damage. Spread, entropy, return and gradient norm are
+RAGEN's (arXiv 2504.20073, section 4.1), the stop rule and the mutual information RAGEN-2's (arXiv 2604.06268); the rest
+is ours (docs/warning_signs.md). To tell collapse from progress, no early alert fires while a run is *gaining* or its
+task is *solved* (`alert_rules`), and alerts about behaviour wait until the spread of returns within groups has narrowed
+(`NARROWED`): a policy that only acts in another way still succeeds in some episodes of a group and fails in others.
 """
 
 import math
@@ -264,14 +253,7 @@ class AlertWatch:
         self._values: dict[str, list[float]] = {}
 
     def add(self, row: Mapping[str, Any]) -> list[Alert]:
-        """Look at the next row.
-
-        Args:
-            row: As logged, with its ``step``. A rule ignores rows without its metric.
-
-        Returns:
-            The alerts that fired at this row.
-        """
+        """The alerts that fire at the next logged row, with its ``step``. A rule ignores rows without its metric."""
         new = self._read(row)
         silent = {fired.rule.name for fired in self.fired}
         found = []
@@ -312,10 +294,7 @@ class AlertWatch:
 
 
 def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:
-    """The alerts that fired in a run; the same ones that a monitor finds during the run.
-
-    Args:
-        rows: In the order in which they were logged, as in ``history.json``.
+    """The alerts that fired in a run, from its rows in order; the same ones that a monitor finds during the run.
 
     Example:
         >>> rows = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
@@ -331,10 +310,8 @@ def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:
 def drop_step(steps: Sequence[int], success: Sequence[float], share: float = 0.85, window: int = 3) -> int | None:
     """The step from which success stays below ``share`` of its best before that step; ``None`` if it never does.
 
-    Meant for success on held-out start states: a rollout's own success depends on which dozen start states it drew.
-    Each rate is smoothed by the mean of the ``window`` evaluations around it, later ones included. The drop is thus not
-    dated late, which would make an alert look earlier than it was. With 256 episodes an evaluation, the mean of three
-    has a standard error of 0.018 at a rate of 0.4, and 15 % of 0.4 is more than two standard errors of a difference.
+    Meant for success on held-out start states. Each rate is smoothed by the mean of the ``window`` evaluations around
+    it, so the drop is not dated late, which would make an alert look early.
 
     Args:
         steps: The step of each evaluation, ascending.

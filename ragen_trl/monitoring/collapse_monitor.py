@@ -1,17 +1,8 @@
 """CollapseMonitor: warns when a run is collapsing and, if asked, stops it or rolls it back to its best checkpoint.
 
-A ``TrainerCallback`` that takes the trainer, as some of TRL's own do. With the trainers of this package it is also an
-observer and sees whole trajectories. With a plain ``GRPOTrainer``, whose completions are strings, it reads what TRL
-keeps of its last rollout. Measures (``episode_measures.py``) join the trainer's log and go wherever ``report_to`` says;
-alerts (``alerts.py``) depend on the logged rows only.
-
-A run that was rolled back has ended. The optimizer and the schedule stay as they are; to train on from the best
-checkpoint means to resume from its folder.
-
-What this needs of TRL's inside is in ``trainers/trl/plain.py``.
-
-Left out: changing a run's settings during the run. Which change helps depends on the cause, and a run that changes its
-settings cannot be repeated.
+With the trainers of this package it is also an observer and sees whole trajectories. With a plain ``GRPOTrainer`` it
+reads what TRL keeps of its last rollout (``trainers/trl/plain.py``). Measures (``episode_measures.py``) join the
+trainer's log; alerts (``alerts.py``) depend on the logged rows only. A run that was rolled back has ended.
 """
 
 import logging
@@ -150,7 +141,7 @@ class CollapseMonitor(TrainerCallback):
         began = time.perf_counter()
         found = rollout_measures(event.rollout, self._pieces)
         if not self.trainer.args.think:
-            # A tag that was sampled by chance is no thought.
+            # A tag that was sampled by chance does not make a thought.
             found = {name: value for name, value in found.items() if not name.startswith("thought_")}
         self._log(found)
         self._spent("seconds", began)
@@ -195,7 +186,7 @@ class CollapseMonitor(TrainerCallback):
                 logger.warning("training stops after step %d because of %s", state.global_step, reasons[0].in_words())
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Name the best checkpoint so far, so that ``save_total_limit`` does not delete it."""
+        """Name the best checkpoint so far, so ``save_total_limit`` does not delete it."""
         if self.action == "rollback":
             folders = whole_checkpoints(str(args.output_dir))
             step = best_step(folders, state.log_history)
@@ -224,16 +215,13 @@ class CollapseMonitor(TrainerCallback):
 
     @property
     def _updates(self) -> int:
-        """Optimizer steps on one rollout."""
         args = self.trainer.args
         return max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
 
     def _due(self, step: int) -> bool:
-        """Whether to measure the mutual information of the rollout played after ``step`` optimizer steps."""
         return self.mi_every > 0 and step // self._updates % self.mi_every == 0
 
     def _measure_completions(self, step: int) -> None:
-        """Measure what TRL keeps of the last rollout of a plain trainer."""
         began = time.perf_counter()
         trainer, rollout = self.trainer, last_rollout(self.trainer)
         rewards = (rollout.rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # (B,)
@@ -284,14 +272,9 @@ def check_rollback(args: TrainingArguments) -> None:
 
 
 def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | None:
-    """The step whose last ten rollouts had the most success; the latest one of equals.
+    """The step, of ``steps``, whose last ten rollouts had the most success; the latest one of equals.
 
-    Args:
-        steps: The steps to choose from.
-        rows: As logged. Without ``success`` the return counts (``return``, or ``reward`` of a plain GRPOTrainer).
-
-    Returns:
-        ``None`` if nothing was logged before any of the steps.
+    Without ``success`` the return counts. ``None`` if nothing was logged before any of the steps.
     """
     rows = list(rows)
     key = next((key for key in ("success", "return", "reward") if any(key in row for row in rows)), "success")

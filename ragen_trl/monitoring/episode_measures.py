@@ -1,8 +1,7 @@
 """The measures of a rollout: of whole trajectories on all processes, or of a plain trainer's texts.
 
-Each process makes sketches of its own trajectories. Sketches and distinct n-grams are gathered once each, so that a
-group spread over two processes is measured whole and two processes get the numbers of one. The measures themselves are
-in ``reply_measures.py``.
+Each process makes sketches of its own trajectories, which are gathered with distinct n-grams once each, so two
+processes get the numbers of one.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,12 +77,8 @@ def text_measures(
 ) -> dict[str, float]:
     """The measures of a plain trainer's completions: all about replies, nothing about actions.
 
-    Args:
-        texts: (P · G,) completions of all processes, groups contiguous.
-        rewards: (P · G,) weighted sums of the reward functions.
-        group_size: G.
-        tokenizer: Tokenizes the texts again; lengths may differ by about a token from what was sampled.
-        pieces: The text of its tokens.
+    ``texts`` and ``rewards`` (weighted sums) are (P · G,), of all processes, groups contiguous. The texts are tokenized
+    again, so lengths may differ by about a token from what was sampled.
     """
     ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     sketches, thoughts = [], []
@@ -103,7 +98,7 @@ def text_measures(
 
 
 def text_of(completion: Any) -> str:
-    """The text of a completion as TRL logs it: a string, or messages, of which those of the assistant count."""
+    """The text of a completion as TRL logs it: a string, or messages, of which only the assistant's count."""
     if isinstance(completion, str):
         return completion
     spoken = [message.get("content") for message in completion if message["role"] == "assistant"]

@@ -8,12 +8,8 @@ prompts X_1 … X_P and thoughts Z_i, each sampled from one of them, score every
     MI = mean_i (matched_i - marginal_i)        retrieval accuracy = P(argmax_j L_ij = own(i))
 
 This is the paper's equation, with whole-sequence probabilities. RAGEN's code averages over tokens before the logarithm
-of the sum. That is another number (0.645 instead of 0.345 in our first vector) and is left out. Also left out is its
-running mean of the z-score's denominator, which would make a value depend on the run before it.
-
-Relies on transformers: the cache that a forward pass filled can be copied, gone on from, and repeated over a batch
-(``batch_repeat_interleave``), so that what all prompts begin with is read once, and a prompt once for all thoughts
-(pinned by test_mutual_information.py).
+of the sum, which is another number. Relies on Transformers: a filled cache can be copied, gone on from, and repeated
+over a batch (``batch_repeat_interleave``).
 """
 
 import math
@@ -111,9 +107,9 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
 
 
 def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
-    """At most ``count`` pairs with as many different prompts as possible.
+    """At most ``count`` pairs with as many different prompts as possible: first one of each prompt, then a second.
 
-    The first pair of each prompt is taken, then the second of each, and so on. Pairs without a thought are left out.
+    Pairs without a thought are left out.
 
     Example:
         >>> a, b = ThoughtPair((1,), (5,)), ThoughtPair((2,), (6,))
@@ -138,12 +134,7 @@ def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ..
 
 @dataclass(frozen=True)
 class Beginning:
-    """What several prompts begin with, read once.
-
-    Attributes:
-        length: Its tokens.
-        cache: The model's cache after them; ``None`` if there are none.
-    """
+    """What several prompts begin with, read once: the number of tokens, and the model's cache after them, if any."""
 
     length: int = 0
     cache: Any = None
@@ -151,12 +142,7 @@ class Beginning:
 
 @torch.no_grad()
 def common_beginning(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> Beginning:
-    """Read the tokens that all prompts begin with, and leave at least one of each to be read.
-
-    Args:
-        model: In evaluation mode.
-        prompts: Of at least one token each.
-    """
+    """Read the tokens that all prompts begin with, and leave at least one of each to be read."""
     length = min(len(commonprefix(prompts)), *(len(prompt) - 1 for prompt in prompts))  # type: ignore[type-var]
     if length == 0 or unwrapped(model)._is_stateful:
         return Beginning()
@@ -174,18 +160,15 @@ def thought_logprobs(
     batch_size: int = 64,
     beginning: Beginning = Beginning(),
 ) -> torch.Tensor:
-    """Score every thought after one prompt, log p(Z_i | X): a column of L.
+    """(N,) nats, float32, on the CPU: every thought scored after one prompt, log p(Z_i | X), a column of L.
 
     Args:
-        model: In evaluation mode, so that there is no dropout.
+        model: In evaluation mode, so without dropout.
         prompt: X, at least one token.
         thoughts: N sequences of at least one token each.
         temperature: Divides the logits, as when the thoughts were sampled.
         batch_size: Thoughts in one forward pass.
         beginning: Of the prompt, where it was read with others.
-
-    Returns:
-        (N,) nats, float32, on the CPU.
     """
     if unwrapped(model)._is_stateful:
         return _scored_whole(model, prompt, thoughts, temperature, batch_size)
@@ -258,18 +241,10 @@ def measured_dependence(
     process: int = 0,
     processes: int = 1,
 ) -> PromptDependence | None:
-    """The mutual information of a rollout. Every process must call it, scores its share and gets the same result.
+    """The mutual information of a rollout; ``None`` if there are fewer than two different prompts.
 
-    Args:
-        model: The policy, unwrapped. It is scored in evaluation mode and returned to its own mode.
-        pairs: The pairs of this process.
-        count: How many pairs to take from those of all processes.
-        temperature: At which the thoughts were sampled.
-        process: Index of this process.
-        processes: Number of processes.
-
-    Returns:
-        ``None`` if there are fewer than two different prompts.
+    Every process must call it with its own pairs, scores its share and gets the same result. At most ``count`` pairs of
+    all processes are scored, at the ``temperature`` of sampling; the unwrapped model returns to its own mode.
     """
     pairs = chosen_pairs(gather_object(chosen_pairs(pairs, count)), count)
     prompts, own = prompts_and_owners(pairs)

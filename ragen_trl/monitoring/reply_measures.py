@@ -1,8 +1,7 @@
 """Measures of replies: length of thoughts, repetition, and how alike the replies of a group are.
 
-Pure functions on lists of tokens and digests of texts, linear in tokens; no model, no trainer. RAGEN calls the loss of
-variety the echo trap (arXiv 2504.20073, section 4.1) and shows it by examples. Distinct n-grams are those of Li et al.
-(arXiv 1510.03055). Left out: embeddings and BLEU between replies, which need a model or a quadratic comparison.
+Pure functions on lists of tokens and digests of texts, linear in tokens. RAGEN calls the loss of variety the echo trap
+(arXiv 2504.20073, section 4.1). Distinct n-grams follow Li et al. (arXiv 1510.03055).
 """
 
 import hashlib
@@ -67,12 +66,8 @@ def digest(text: str) -> str:
 def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
     """The span of the thought in a reply: index of its first token, and of the token after its last; without tags.
 
-    A token that holds a part of a tag is not part of the thought. A thought without an end tag, as in a reply that was
-    cut, ends with the last token.
-
-    Args:
-        pieces: The text of each sampled token.
-        opened: Whether the prompt ended with ``<think>``, so that the reply begins inside a thought.
+    A token that holds a part of a tag is not part of the thought. A thought without an end tag ends with the last
+    token. ``opened`` says that the prompt ended with ``<think>``.
 
     Returns:
         ``None`` if there is no thought; two equal numbers if it is empty.
@@ -103,16 +98,9 @@ def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
 
 
 def named_action(thought: str, names: Sequence[str]) -> str | None:
-    """The action that a thought names last, in any case; whole words only.
+    """The one of ``names`` (valid actions) that a thought names last, in any case; whole words only; or ``None``.
 
     A name of several words in one, as in RAGEN's bandits, is also found in several words.
-
-    Args:
-        thought: The text of the thought.
-        names: The names of the valid actions, at least one.
-
-    Returns:
-        One of `names`, or ``None`` if there is none in the thought.
 
     Example:
         >>> named_action("The goal is on my right, but a hole is there: I go down.", ("Down", "Right", "Up"))
@@ -130,18 +118,12 @@ def named_action(thought: str, names: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _names_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches each name in a group with the name's number."""
     spelled = [r"\s?".join(map(re.escape, re.split(r"(?<=[a-z])(?=[A-Z])", name))) for name in names]
     return re.compile(rf"(?<!\w)(?:{'|'.join(f'({name})' for name in spelled)})(?!\w)", re.IGNORECASE)
 
 
 def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sketch:
-    """The sketch of a trajectory.
-
-    Args:
-        trajectory: Its ``info`` has the keys of `ragen_envs.AgentTurns`.
-        thought_tokens: For each turn the sampled tokens inside its thought, ``None`` where there is none.
-    """
+    """The sketch of a trajectory; ``thought_tokens`` are given turn by turn, ``None`` without a thought."""
     infos = [turn.info for turn in trajectory.turns]
     actions = [tuple(info["actions"]) for info in infos]
     thought = [count for count in thought_tokens if count is not None]
@@ -180,10 +162,7 @@ def _is_followed(turn: Turn) -> bool | None:
 
 
 def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
-    """Lengths and shares over all turns of a rollout; those of thoughts only if there are thoughts.
-
-    Args:
-        sketches: At least one.
+    """Lengths and shares over all turns of a rollout; about thoughts only if there are thoughts.
 
     Returns:
         ``reply_tokens``, ``actions`` and ``effective`` (share of turns that changed the state) per turn,
@@ -214,10 +193,6 @@ def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
 def echo_measures(sketches: Sequence[Sketch], group_size: int) -> dict[str, float]:
     """How alike the members of a group are, all of which answered the same first message; empty for groups of one.
 
-    Args:
-        sketches: (P · G,) groups contiguous.
-        group_size: G.
-
     Returns:
         ``identical_replies`` and ``identical_episodes``: the share of pairs within a group with the same first reply,
         and with the same actions throughout; ``first_actions``: the number of distinct first actions in a group.
@@ -233,16 +208,12 @@ def echo_measures(sketches: Sequence[Sketch], group_size: int) -> dict[str, floa
 
 
 def identical_pairs(values: Sequence[str]) -> float:
-    """Share of equal pairs: ``Σ_v n_v (n_v - 1) / (n (n - 1))``.
+    """Share of equal pairs: ``Σ_v n_v (n_v - 1) / (n (n - 1))``, an unbiased estimate of how often two samples agree.
 
-    An unbiased estimate of the probability that two samples agree. Unlike the share of the most frequent value, it can
-    be compared between groups of different sizes.
-
-    Args:
-        values: At least two.
+    Unlike the share of the most frequent value, it can be compared between groups of different sizes.
 
     Raises:
-        ValueError: If there are fewer.
+        ValueError: If there are fewer than two values.
 
     Example:
         >>> identical_pairs(["Up", "Up", "Up", "Left"])
@@ -255,13 +226,9 @@ def identical_pairs(values: Sequence[str]) -> float:
 
 
 def ngram_codes(replies: Sequence[Sequence[int]], n: int) -> tuple[np.ndarray, int]:
-    """The distinct n-grams of replies as sorted numbers, and the number of all n-grams, repeated ones included.
+    """The distinct n-grams (n from 1 to 3) of token ids below 2^21 as sorted numbers, and the number of all n-grams.
 
-    ``np.union1d`` joins those of several processes. An n-gram does not cross the end of a reply.
-
-    Args:
-        replies: Token ids below 2^21.
-        n: 1, 2 or 3.
+    ``np.union1d`` joins the n-grams of several processes. An n-gram does not cross the end of a reply.
 
     Raises:
         ValueError: If ``n`` is another number.
@@ -282,13 +249,9 @@ def ngram_codes(replies: Sequence[Sequence[int]], n: int) -> tuple[np.ndarray, i
 
 
 def distinct_ngrams(replies: Sequence[Sequence[int]], n: int) -> float:
-    """Distinct n-grams over all n-grams (distinct-n, arXiv 1510.03055); 1 if there are none.
+    """Distinct n-grams over all n-grams (distinct-n, arXiv 1510.03055; n from 1 to 3); 1 if there are none.
 
-    It falls with the amount of text, so compare rollouts of one size only, such as those of a run.
-
-    Args:
-        replies: Token ids of each reply.
-        n: 1, 2 or 3.
+    It falls with the amount of text, so compare rollouts of one size only, such as a run's.
 
     Example:
         >>> distinct_ngrams([[1, 2, 1, 2], [3]], 1), round(distinct_ngrams([[1, 2, 1, 2], [3]], 2), 3)

@@ -11,22 +11,16 @@ from transformers import PreTrainedModel
 
 
 class FrozenCopy:
-    """A copy of a policy, made by the first `take`.
-
-    Left out: policies whose parameters are sharded, which have no whole weights to copy.
-    """
+    """A copy of a policy, made by the first `take`."""
 
     def __init__(self) -> None:
         self._model: PreTrainedModel | None = None
 
     @torch.no_grad()
     def take(self, policy: PreTrainedModel) -> PreTrainedModel:
-        """The copy, in evaluation mode, with the weights that the policy has now.
+        """The copy, in evaluation mode, with the weights that the unwrapped policy has now.
 
         It is one and the same module every time, so nothing may sample from it meanwhile.
-
-        Args:
-            policy: Unwrapped. What of it is trainable is copied.
         """
         if self._model is None or _shares_trained(policy, self._model):
             self._model = _detached(policy)
@@ -37,7 +31,6 @@ class FrozenCopy:
 
 
 def _shares_trained(policy: nn.Module, copied: nn.Module) -> bool:
-    """Whether a parameter became trainable after the copy was made."""
     pairs = zip(policy.parameters(), copied.parameters(), strict=True)
     return any(one is other and one.requires_grad for one, other in pairs)
 

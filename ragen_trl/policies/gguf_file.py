@@ -1,14 +1,9 @@
 r"""Models in GGUF files, the format of llama.cpp, as folders that ``from_pretrained``, PEFT and vLLM read.
 
-Transformers reads such a file with its tokenizer and chat template, but does not save what it has read, and does not
-train weights that are packed. So a file is converted once: its weights are unpacked to float32, which takes four bytes
-a parameter, and everything else becomes what a model of the hub has. Where a file is given as a model's name, the
-folder is in the cache of Hugging Face's libraries, under the hash of the file.
-
-The split of digits that SmolLM's vocabulary was made with is added, since Transformers 5.23 leaves it out: without it
-``"\n\n1."`` has tokens that the model never saw there.
-
-Left out: files in several parts, vision towers (``mmproj`` files), and writing GGUF (llama.cpp converts saved folders).
+Transformers reads such a file, but does not save what it has read, and does not train packed weights. So a file is
+converted once, to float32. Where a file is given as a model's name, the folder is in the cache of Hugging Face's
+libraries, under the hash of the file. The split of digits that SmolLM's vocabulary was made with is added, since
+Transformers 5.23 leaves it out: without it ``"\n\n1."`` has tokens that the model never saw there.
 """
 
 import hashlib
@@ -45,18 +40,14 @@ class GGUFError(UserError, ValueError):
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a model's name is that of a GGUF file."""
+    """Whether a model's name is a GGUF file's."""
     return name.lower().endswith(".gguf")
 
 
 def model_source(name: str) -> dict[str, str]:
     """A model's name as the arguments of ``from_pretrained`` for what is in no weights: configuration, tokenizer.
 
-    Args:
-        name: Folder, hub id or GGUF file.
-
-    Raises:
-        GGUFError: If it ends with ``.gguf`` and is no such file, or the package ``gguf`` is missing.
+    Raises `GGUFError` if it ends with ``.gguf`` and is no such file, or the package ``gguf`` is missing.
     """
     path = Path(name).expanduser()
     if is_gguf(name):
@@ -66,16 +57,9 @@ def model_source(name: str) -> dict[str, str]:
 
 
 def model_folder(name: str, say: Callable[[str], None] = logger.info) -> str:
-    """What ``from_pretrained`` loads for a model's name; a GGUF file is converted the first time.
+    """What ``from_pretrained`` loads for a model's name; a GGUF file is converted the first time (see `convert`).
 
     Processes that ask at the same time wait for one of them.
-
-    Args:
-        name: Folder (also one at ``~``), hub id or GGUF file.
-        say: Receives a line about a conversion.
-
-    Raises:
-        GGUFError: As `convert`.
     """
     if not is_gguf(name):
         return model_source(name)["pretrained_model_name_or_path"]
@@ -91,17 +75,10 @@ def model_folder(name: str, say: Callable[[str], None] = logger.info) -> str:
 
 
 def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
-    """Write the model in a GGUF file as a folder: float32 weights, tokenizer, chat template, generation config.
+    """Write the model in a GGUF file as a folder, whole: float32 weights, tokenizer, chat template, generation config.
 
-    The folder appears complete or not at all.
-
-    Args:
-        file: The GGUF file.
-        folder: The folder; it may be empty. One that holds this conversion is left as it is.
-        license_file: The model's licence, copied to ``LICENSE``.
-
-    Returns:
-        Whether anything was converted.
+    A folder that holds this conversion is left as it is. Returns whether anything was converted. The model's licence,
+    if given, is copied to ``LICENSE``.
 
     Raises:
         GGUFError: If the file cannot be read, the package ``gguf`` is missing, or the folder holds something else.

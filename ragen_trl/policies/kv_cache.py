@@ -1,10 +1,8 @@
 """Keys and values of many growing contexts, kept between turns.
 
-Token ``p`` of a row is always in slot ``p``, whatever the other rows do. So a row's attention mask is just "slots up to
-my position", and nothing is ever shifted or compacted along the time axis. Padding inside a chunk is written to a spare
-last slot that no mask ever reaches. The rows of one forward pass are neighbours, so that attention reads the stored
-tensors themselves and no copy. Left out: pages (rows that share memory), because attention without a special kernel
-could only read them through copies.
+Token ``p`` of a row is always in slot ``p``, so a row's attention mask is just "slots up to my position", and nothing
+is ever shifted or compacted along the time axis. Padding inside a chunk is written to a spare last slot that no mask
+reaches. The rows of one forward pass are neighbours, so attention reads the stored tensors themselves and no copy.
 """
 
 import sys
@@ -18,14 +16,10 @@ _MARGIN = 16  # slots: capacities are multiples of it, so that the tensors grow 
 
 
 class SlotCache(Cache):
-    """A transformers cache addressed by (row, slot).
+    """A transformers cache addressed by (row, slot), for ``num_rows`` rows, and later at most ``most_rows``.
 
-    Call `place` before each forward pass. ``update`` then writes the new keys and values there and returns those of the
+    Call `place` before each forward pass. ``update`` then writes the new keys and values there and returns the whole
     rows of the pass.
-
-    Args:
-        num_rows: Number of rows.
-        most_rows: The most that there will be, so that no room is made for others.
 
     Attributes:
         capacity: Number of slots of every row, the spare one included.
@@ -49,11 +43,7 @@ class SlotCache(Cache):
         return self.capacity - 1
 
     def reserve(self, length: int) -> None:
-        """Make room for contexts of ``length`` tokens.
-
-        The cache grows by at least an eighth. Attention reads all slots for every token, and next to that the copies
-        cost little; empty slots are memory.
-        """
+        """Make room for contexts of ``length`` tokens; the cache grows by at least an eighth."""
         if length + 1 <= self.capacity:
             return
         wanted = max(length + 1, self.capacity * 9 // 8)
@@ -71,7 +61,7 @@ class SlotCache(Cache):
             tensor[stale] = 0
 
     def select(self, rows: Sequence[int]) -> None:
-        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots.
+        """Replace row ``i`` by row ``rows[i]`` of before: drops, reorders and repeats rows. No row leaves no slots.
 
         Rows stay in their memory, where only those that change are written, until less than half of it is in use.
         """
@@ -103,8 +93,7 @@ class SlotCache(Cache):
         Args:
             first_row: The first row of the pass; the others follow it.
             slots: (b, n) slot of each new token.
-            length: Number of slots that attention may read, at most ``capacity``. Reading all of them is fastest; empty
-                slots hold zeros.
+            length: Number of slots that attention may read, at most ``capacity``. Empty slots hold zeros.
         """
         self._span = slice(first_row, first_row + len(slots))
         self._places = (torch.arange(len(slots), device=slots.device)[:, None], slots)
@@ -134,7 +123,7 @@ class SlotCache(Cache):
         return part[:, :, : self._length]
 
     def _replace(self, made_from: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Exchange the tensors one by one, so that old and new ones of two layers never are in memory together."""
+        """Exchange the tensors one by one, so old and new ones of two layers never are in memory together."""
         for stores in (self._keys, self._values):
             for layer in range(len(stores)):
                 stores[layer] = made_from(stores[layer])

@@ -31,15 +31,10 @@ def cache_name(model: type[PreTrainedModel]) -> str:
 def with_positions(
     call: Callable[..., Any], model: PreTrainedModel | PeftModel, attention: torch.Tensor
 ) -> Callable[..., Any]:
-    """The call of a model with the position of each token, counted from the first that is no padding.
+    """The call of a model with the position of each token, counted from the first that is not padding.
 
-    Without them a model with learned positions takes padding on the left for text, and rotary embeddings that depend on
-    the length of a pass count it, too.
-
-    Args:
-        call: The model, perhaps wrapped by a launcher.
-        model: The same without wrappers. If it takes no positions, the call stays as it is.
-        attention: (B, T), 0 at padding.
+    ``attention`` is (B, T), 0 at padding. Without positions a model with learned ones takes padding on the left for
+    text, and rotary embeddings that depend on the length of a pass count it, too.
     """
     if not takes_positions(type(unwrapped(model))):
         return call
@@ -72,13 +67,9 @@ def beside_training() -> bool:
 def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
 
-    Autocast keeps the cast of a weight as long as it is open, but only of weights that will be trained. It would cast
-    the others in every pass, for every single token. The casts stay until autocast is left, in the memory of a second
-    copy of the weights in half precision. Only for passes without gradients, and only in the main thread: in another
-    one a rollout may share frozen weights with training. Nothing changes without autocast.
-
-    Args:
-        model: Its weights' flags are restored.
+    Autocast keeps the cast only of weights that will be trained, and would cast the others in every pass, for every
+    single token. The casts take the memory of a second copy of the weights in half precision. Only for passes without
+    gradients, and only in the main thread: in another one a rollout may share frozen weights with training.
     """
     frozen = []
     if not beside_training() and torch.is_autocast_enabled(next(model.parameters()).device.type):
@@ -94,19 +85,13 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """In this block LoRA's product is part of the weights, so that a layer is one operation and not about nine.
+    """In this block LoRA's product is part of the weights, so a layer is one operation and not about nine.
 
-    For passes whose time is that of starting operations, as for single tokens on a GPU. Weights and sums are rounded
-    elsewhere than in training. The weights come back as they were, to the last bit; meanwhile they are held twice.
-
-    Layers that are more than a sum of products stay as they are: DoRA, LoRA with a bias, quantised ones, embeddings. So
-    do weights that another layer has, too. Only in the main thread: in another one a rollout may share the weights
-    with training. Nothing changes without an adapter.
-
-    Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
-
-    Args:
-        model: Its adapters, the active ones; PEFT's own model, or one that Transformers has put them into.
+    For passes whose time goes into starting operations, such as single tokens on a GPU. The weights come back as they
+    were, to the last bit; meanwhile they are held twice. DoRA, LoRA with a bias, quantised layers, embeddings and
+    weights that another layer has, too, stay as they are. Only in the main thread: in another one a rollout may share
+    the weights with training. Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base
+    layer alone.
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
     try:
@@ -142,10 +127,7 @@ def _mergeable(model: PreTrainedModel | PeftModel) -> list[tuple[Linear, list[st
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:
-    """What keeps a mixture of experts from computing its load-balancing loss, which takes every mask for one of (B, T).
-
-    Left out for models that do not ask for it: not all take the argument.
-    """
+    """What keeps a mixture of experts from computing its load-balancing loss, which takes (B, T) masks only."""
     asks = getattr(model.config.get_text_config(), "output_router_logits", False)
     return {"output_router_logits": False} if asks else {}
 

@@ -1,7 +1,4 @@
-"""Whether a name leads to a model: a folder, a hub id, a GGUF file, or an adapter, whose base has to be there as well.
-
-Only configurations are read, before any weights are.
-"""
+"""Whether a name leads to a model: a folder, a hub id, a GGUF file, or an adapter with its base. Reads no weights."""
 
 from pathlib import Path
 
@@ -24,18 +21,10 @@ class ModelNotFoundError(UserError, FileNotFoundError):
 
 
 def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """Check that a name leads to a model.
-
-    Args:
-        name: Folder, hub id or GGUF file; of an adapter, its base model must exist as well.
-        revision: As of ``from_pretrained``.
-        trust_remote_code: As of ``from_pretrained``.
-
-    Returns:
-        The model's configuration; of an adapter, its base model's.
+    """The configuration of the model that a name (folder, hub id, GGUF file) leads to; of an adapter, its base model's.
 
     Raises:
-        ModelNotFoundError: If it does not.
+        ModelNotFoundError: If there is no such model.
         GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
     """
     check_folder(name)
@@ -60,11 +49,7 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
 
 
 def check_folder(name: str) -> None:
-    """The part of `check_model` that asks no hub: that a name which looks like one of a folder here is that of a model.
-
-    Raises:
-        ModelNotFoundError: If it is not.
-    """
+    """Raise `ModelNotFoundError` for a name that looks like a folder's and holds no model; asks no hub."""
     folder = Path(name).expanduser()
     if is_adapter(name):
         return
@@ -86,7 +71,6 @@ def check_folder(name: str) -> None:
 
 
 def _check_base(adapter: Path) -> PretrainedConfig:
-    """`check_model` of the model that an ``adapter_config.json`` names."""
     base = base_model(str(adapter.parent))
     if base is None:
         raise ModelNotFoundError(f"{adapter} names no model; write its folder or hub id into base_model_name_or_path")

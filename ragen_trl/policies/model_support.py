@@ -1,11 +1,9 @@
-"""Which models can be trained, and with how long a context.
+"""Which models can be trained, and with how long a context; read from the configuration, before weights are loaded.
 
-All of it is read from the configuration, before weights are loaded. Two questions are asked. Does the sampler compute
-what the model is? A ``SlotCache`` needs layers that attend to the full context, with our mask and our positions. Left
-out, and refused: sliding windows, because a slot never moves; recurrent layers, because their state is not one entry
-per token; and ALiBi as transformers builds it, from a mask that says which tokens count but not their positions. And
-does the trainer compute what the sampler did? Rotary frequencies that depend on the longest row of a pass (longrope,
-dynamic NTK) agree only up to the length for which the model was made first, so that no context gets longer.
+Does the sampler compute what the model is? A ``SlotCache`` needs layers that attend to the full context, with our mask
+and our positions. Refused are sliding windows, because a slot never moves; recurrent layers, because their state is not
+one entry per token; and ALiBi as Transformers builds it. Does the trainer compute what the sampler did? Rotary
+frequencies that depend on the longest row of a pass (longrope, dynamic NTK) agree only up to the model's first length.
 """
 
 from typing import Any
@@ -36,14 +34,9 @@ class UnsupportedModelError(UserError, ValueError):
 def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, adapter: PeftConfig | None) -> None:
     """Check a trainer's policy by its configuration: it can be loaded, sampled, scored, and placed on one device.
 
-    Args:
-        model: The policy; of a name no weights are read.
-        args: The options of the run.
-        adapter: The ``peft_config`` that TRL will wrap the policy in.
-
     Raises:
         ModelNotFoundError: As ``check_model``.
-        UnsupportedModelError: If the policy cannot be trained with these options; it says what to use instead.
+        UnsupportedModelError: If the policy, in TRL's ``peft_config``, cannot be trained with these options.
     """
     if isinstance(model, str):
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
@@ -106,13 +99,11 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel] | None:
 
 
 def _name(config: PretrainedConfig) -> str:
-    """How messages call a model: its name and type."""
     kind = config.get_text_config().model_type
     return f"{config.name_or_path!r} ({kind})" if config.name_or_path else repr(kind)
 
 
 def _check_sampled(config: PretrainedConfig, model: type[PreTrainedModel] | None, attention: str | None) -> None:
-    """What a kept KV cache needs; with vLLM none of it."""
     text = config.get_text_config()
     layers, window = _other_layers(text, model)
     if layers:

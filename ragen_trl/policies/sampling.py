@@ -56,8 +56,7 @@ def sample_tokens(
         sampling: Temperature, top-k and top-p.
 
     Returns:
-        (b, n) token ids and (b, n) their log-probabilities with the temperature but before top-k and top-p. A trainer
-        that divides its logits by the same temperature computes the same.
+        (b, n) token ids and (b, n) their log-probabilities with the temperature but before top-k and top-p.
     """
     if logits.device.type != "cpu":
         return _draw(logits, uniforms, sampling)
@@ -70,8 +69,8 @@ def sample_tokens(
 def check_drawn(logprobs: Sequence[float]) -> None:
     """Raise `NotFiniteError` unless all drawn tokens have a finite log-probability.
 
-    One NaN among a row's logits is enough to make those of all its tokens NaN, so the drawn one tells. It is on its way
-    to the host anyway; to ask the logits would wait for the device once more.
+    One NaN among a row's logits makes all of its tokens NaN, so the drawn one tells, which is on its way to the host
+    anyway.
     """
     bad = sum(not math.isfinite(logprob) for logprob in logprobs)
     if bad:
@@ -96,14 +95,12 @@ def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> t
 
 
 def _allowed(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """The same with -inf for tokens that are never drawn; the tensor itself if there are none."""
     if not sampling.never:
         return logits
     return logits.index_fill(-1, torch.tensor(sampling.never, device=logits.device), -torch.inf)
 
 
 def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Log-probabilities, with -inf for the tokens that top-k or top-p exclude."""
     if sampling.top_k:
         kth = logprobs.topk(min(sampling.top_k, logprobs.shape[-1]), -1).values[:, -1:]
         logprobs = logprobs.masked_fill(logprobs < kth, -torch.inf)

@@ -1,8 +1,7 @@
 """Policies that follow a script: oracles, random play, demonstrations. No torch here.
 
-The random policy and the oracle of `baseline_policy` play one action per turn. They see the state after every action,
-and have as many actions in all as the policy with which they are compared. `ragen_envs` decides which actions they
-choose.
+The random policy and the oracle of `baseline_policy` play one action per turn, seeing the state after each, with as
+many actions in all as the policy that they are compared with.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,11 +46,7 @@ class ScriptedPolicy(Policy):
 
 
 def baseline_policy(name: str) -> ScriptedPolicy:
-    """The policy called ``"random"`` or ``"oracle"``.
-
-    Raises:
-        ValueError: If ``name`` is neither.
-    """
+    """The policy called ``"random"`` or ``"oracle"``; ``ValueError`` for another name."""
     scripts = {"random": _random_reply, "oracle": _oracle_reply}
     if name not in scripts:
         raise ValueError(f"policy is {name!r}; pass 'random', 'oracle' or a policy object")

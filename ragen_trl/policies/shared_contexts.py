@@ -1,9 +1,8 @@
 """Which episodes have the same context, and so share a place in the KV cache and one row of every forward pass.
 
 The episodes of a group begin with one prompt. Those that sample the same tokens, and are answered the same, go on
-sharing. Where they sample different tokens their context branches: its slots in the cache are copied. So a model
-computes each different context once, however many episodes have it. Left out: sharing the memory of what branches have
-in common, which only paged attention could read (`kv_cache.py`).
+sharing; where they sample different tokens, slots in the cache are copied. So a model computes each different context
+once, however many episodes have it.
 """
 
 from collections.abc import Sequence
@@ -56,8 +55,7 @@ class Row:
     Attributes:
         random: Draws its tokens.
         context: Begins with its tokens; ``None`` at the beginning of an episode and of a context that is built again.
-        length: How many of the context's tokens are its own, with those that the model has yet to read there. The
-            others are of rows that went on after it had closed.
+        length: How many of the context's tokens are its own; others are of rows that went on after it had closed.
         unfed: Its tokens after those.
         ids: The reply.
         logprobs: Of the reply.
@@ -103,10 +101,7 @@ class Row:
 
 
 class SharedContexts:
-    """The contexts of a rollout's episodes, and their places in the cache.
-
-    Args:
-        seeds: Of sampling, one for each episode.
+    """The contexts of a rollout's episodes, one for each sampling seed, and their places in the cache.
 
     Attributes:
         rows: The episodes that are played, by their number in the rollout.
@@ -152,13 +147,10 @@ class SharedContexts:
         return [context for context, _ in owned]
 
     def branched(self, contexts: Sequence[Context]) -> list[Context]:
-        """After a token was drawn for each row: one context for each different token that open rows go on with.
+        """After a token was drawn for each row: a context for each different token that open rows go on with.
 
         The rows of a context's first token keep it, the others get copies at the end of the cache. A context whose rows
         have all closed is left without rows.
-
-        Args:
-            contexts: The last ones of the cache.
         """
         assert self.contexts[-len(contexts) :] == list(contexts), "copies must follow the contexts that they are of"
         branches: list[tuple[Context, list[Row]]] = []
@@ -178,8 +170,7 @@ class SharedContexts:
     def arrange(self, *groups: Sequence[Context]) -> list[list[Context]]:
         """Put these groups of contexts last in the cache, one after the other, and drop contexts that no row has.
 
-        Returns:
-            Each group in the order of the cache. Contexts that are among their group's places already stay there.
+        Returns each group in the order of the cache. Contexts that are among their group's places already stay there.
         """
         used = {id(row.context) for row in self.rows.values()}
         chosen = {id(context) for group in groups for context in group}
@@ -201,7 +192,6 @@ class SharedContexts:
         return arranged[1:]
 
     def _copied(self, sources: Sequence[tuple[Context, int]]) -> list[Context]:
-        """New contexts at the end of the cache, each with so many first tokens of its source."""
         if not sources:
             return []
         count = len(self.contexts)

@@ -1,7 +1,7 @@
-"""Which contexts begin alike, so that a model reads once what they have in common.
+"""Which contexts begin alike, so a model reads once what they have in common.
 
-All start states of an environment have the system prompt and the instruction in common. A tree of two levels is enough:
-rows with a common beginning, each with a remainder of its own. Several environments in one batch have a beginning each.
+A tree of two levels is enough: rows with a common beginning (system prompt and instruction), each with a remainder of
+its own.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,7 @@ from dataclasses import dataclass
 class Beginning:
     """What several contexts have in common.
 
-    Attributes:
-        length: Tokens.
-        known: Of the contexts that have been read, one that begins so; ``None`` if none does.
-        new: The contexts to read that begin so, as indices.
+    ``length`` are its tokens, ``known`` a context that has been read and begins so (or None), ``new`` those to read.
     """
 
     length: int
@@ -55,7 +52,7 @@ class _Alike:
 def common_beginnings(
     new: Sequence[Sequence[int]], known: Sequence[Sequence[int]], pass_tokens: int
 ) -> list[Beginning]:
-    """Find the beginnings to share that save most.
+    """Find the beginnings to share that save most; no new context is in two of them.
 
     Args:
         new: Token ids of contexts to read. The last token of each is left to its own remainder.
@@ -63,9 +60,6 @@ def common_beginnings(
         pass_tokens: What a pass costs, in tokens. A beginning that no known context has takes a pass of its own, and is
             left out if it saves less; so is one of a known context that saves less than a sixteenth of that, for its
             copies.
-
-    Returns:
-        No new context is in two of them.
 
     Example:
         >>> common_beginnings([(1, 2, 3, 4), (1, 2, 3, 5), (7, 8)], [], 2)
@@ -90,6 +84,5 @@ def common_beginnings(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Number of tokens with which both begin."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

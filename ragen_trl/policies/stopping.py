@@ -14,13 +14,8 @@ if TYPE_CHECKING:
 class ReplyEnd:
     """Tells whether a model has ended its reply.
 
-    A reply ends with the template's end-of-turn token, the tokenizer's end-of-sequence token, or a token that the
-    model's generation config names.
-
-    Args:
-        chat: Knows the first two.
-        model: Has the generation config.
-        stop_at_answer: Whether a reply also ends with the token that completes ``</answer>``.
+    A reply ends with the template's end-of-turn token, the tokenizer's end-of-sequence token, a token that the model's
+    generation config names or, with ``stop_at_answer``, the token that completes ``</answer>``.
 
     Attributes:
         stop_ids: The tokens that end a reply.
@@ -41,12 +36,8 @@ class ReplyEnd:
 class AnswerEnd:
     """Tells from token ids whether ``</answer>`` is complete, without decoding the reply at every token.
 
-    Only a token that contains ``>`` can complete it. Then the last tokens are decoded, as many as the tag may be spread
-    over (one per character). So the tag may be one token, several, or the beginning of a longer token.
-
-    Args:
-        tokenizer: Byte-level or with byte fallback, like those of all chat models: ``>`` is then written as itself in
-            every token that contains it.
+    Only a token that contains ``>`` can complete it (the tokenizer must be byte-level or have byte fallback). Then the
+    last tokens are decoded, as many as the tag may be spread over: one per character.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:

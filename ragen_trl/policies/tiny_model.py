@@ -1,9 +1,8 @@
-"""A small Qwen2 and its tokenizer, built here so that nothing has to be downloaded.
+"""A small Qwen2 and its tokenizer, built here so nothing has to be downloaded; the same seed gives the same bytes.
 
-Both are pure functions of a seed: the same seed gives the same bytes. The tokenizer is byte-level, so every text can be
-encoded and decoded without loss. It is made for short contexts and clear maps: a line of words that the environments
-repeat often ("Actions left: 8") is one token. Every symbol of a grid row is one token as well, so that a place on the
-map is a place in the sequence.
+The tokenizer is byte-level. It is made for short contexts and clear maps: a line of words that the environments repeat
+("Actions left: 8") is one token, and so is every symbol of a grid row, so a place on the map is a place in the
+sequence.
 """
 
 import os
@@ -65,7 +64,7 @@ _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
 )
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
-# In the shops an identifier is one token, so that a reply can copy it in one step. The rest of its line is one as well.
+# In the shops an identifier is one token, so a reply can copy it in one step. The rest of its line is one as well.
 _PRODUCT_ID = re.compile(r"\bB0[A-Z0-9]{8}\b")
 _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 
@@ -78,8 +77,7 @@ def build_tiny_tokenizer(
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
         env: Gymnasium id of the environment in which the model will play. It adds its own words and lines, and product
-            identifiers as single tokens. (For other environments these would only fill the vocabulary.) FrozenLake, the
-            bandits and ``None`` add nothing.
+            identifiers as single tokens. FrozenLake, the bandits and ``None`` add nothing.
         env_kwargs: Keyword arguments of that environment.
 
     Returns:
@@ -128,17 +126,10 @@ def build_tiny_model(
     num_layers: int = 4,
     num_heads: int = 4,
 ) -> Qwen2ForCausalLM:
-    """Build a randomly initialised Qwen2 of about 0.3 to 1 M parameters.
+    """Build a randomly initialised Qwen2 of about 0.3 to 1 M parameters, float32, in evaluation mode.
 
-    Args:
-        tokenizer: Gives the vocabulary and the special tokens.
-        seed: Fixes the initial weights; the global torch generator does not change.
-        hidden_size: Width; the feed-forward layer is three times as wide.
-        num_layers: Number of transformer blocks.
-        num_heads: Number of attention heads (all are key-value heads too).
-
-    Returns:
-        The model, float32, in evaluation mode.
+    ``seed`` fixes the initial weights; the global torch generator does not change. The feed-forward layer is three
+    times as wide as ``hidden_size``, and all heads are key-value heads too.
     """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -171,7 +162,6 @@ def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
 
 
 def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
-    """The messages and replies of each episode: random play, fixed seeds, fixed order."""
     for env, settings in _CORPUS:
         for think in (False, True):
             yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)

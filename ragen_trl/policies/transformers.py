@@ -1,15 +1,10 @@
 """Replies from the model in training: a Transformers model with a kept KV cache.
 
 The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, and
-finished episodes leave. Rows whose contexts are equal are computed once (`shared_contexts`). Rows that begin alike, as
-all starts of an environment do, share the pass over what they have in common (`shared_reading`). Every row draws from
-its own random stream, so a reply does not depend on which other rows share its batch.
-
-A pass is bounded: many long prompts are read in several passes, and one that is longer than that in pieces. The cache
-grows with the contexts that begin and branch.
-
-Left out here: tensor-parallel generation, and separate passes for rows of different lengths while tokens are sampled,
-which would cost more in passes than they save in attention.
+finished episodes leave. Rows whose contexts are equal are computed once (`shared_contexts`), rows that begin alike
+share the pass over what they have in common (`shared_reading`). Every row draws from its own random stream, so a reply
+does not depend on which other rows share its batch. Many long prompts are read in several passes, a very long one in
+pieces.
 """
 
 import os
@@ -59,7 +54,7 @@ class TransformersPolicy(Policy):
         model: The model. Its mode (train or eval) is restored after each call.
         chat: Decodes replies and knows the end-of-turn token.
         sampling: How tokens are drawn.
-        autocast: Makes the context in which the model runs, so that it computes in the trainer's precision.
+        autocast: Makes the context in which the model runs, so it computes in the trainer's precision.
         merge_lora: Whether replies are sampled with LoRA merged into the weights.
 
     Raises:
@@ -180,8 +175,7 @@ class TransformersPolicy(Policy):
     def _feed_all(self, contexts: Sequence[Context]) -> tuple[list[Context], torch.Tensor]:
         """Feed the unfed tokens of contexts, in several passes if they must be, and put these last in the cache.
 
-        Returns:
-            The contexts in the order of the cache, and their next logits, (c, vocabulary).
+        Returns the contexts in the order of the cache, and their next logits, (c, vocabulary).
         """
         by_width = sorted(contexts, key=lambda context: len(context.unfed), reverse=True)
         longest = max(context.length + len(context.unfed) for context in contexts)
@@ -255,9 +249,9 @@ class TransformersPolicy(Policy):
 def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
     """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
 
-    Transformers' switch for it is an environment variable. On the CPU the results are the same bits (a single token it
-    does not copy for); a GPU's fast kernels take no groups together with a mask. A rollout in another thread leaves the
-    variable alone: training would read it at any moment of its passes.
+    Transformers' switch for it is an environment variable. On the CPU the results are the same bits; a GPU's fast
+    kernels take no groups together with a mask. A rollout in another thread leaves the variable alone, since training
+    reads it.
     """
     if ids.device.type != "cpu" or ids.shape[1] == 1 or beside_training():
         yield
@@ -289,11 +283,7 @@ def _tokens_of_a_pass(model: PreTrainedModel) -> int:
 
 
 def _passes(widths: Sequence[int], tokens: int, rows: int, pass_tokens: int) -> list[range]:
-    """The rows, widest first, that are read together.
-
-    Cut where the others' padding would cost more than a pass (``pass_tokens``), and before a pass has more than
-    ``tokens`` or ``rows``.
-    """
+    """The rows, widest first, that are read together; cut where the others' padding would cost more than a pass."""
     cuts = [0]
     for row in range(1, len(widths)):
         widest = widths[cuts[-1]]

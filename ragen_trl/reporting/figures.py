@@ -1,8 +1,6 @@
 """The report's drawings: learning curves and intervals as SVG text to put inside a page.
 
-The same runs give the same bytes: matplotlib's defaults instead of the user's settings, a fixed salt for the ids, no
-date. Text stays text, so that a reader can select it and the page's font applies. The page writes the titles. Left out:
-zooming, which needs a script.
+The same runs give the same bytes: matplotlib's defaults, a fixed salt for the ids, no date. Text stays text.
 """
 
 import io
@@ -54,7 +52,7 @@ class Panel:
         metrics: Log key → name in the legend; the second is dashed.
         baseline: Field of the evaluation results that is drawn as well, or "".
         limits: Range of the vertical axis if it is known in advance.
-        least_height: Of the vertical axis, so that noise does not look like a change.
+        least_height: Of the vertical axis, so noise does not look like a change.
     """
 
     title: str
@@ -141,13 +139,7 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Mark:
-    """A step at which an alert fired.
-
-    Attributes:
-        step: The step.
-        kind: "early" or "confirmation".
-        metric: Log key that the alert watches. The line is drawn in its panel and in that of success.
-    """
+    """A step at which an alert of a kind fired; drawn as a line in the panel of its metric and in success."""
 
     step: float
     kind: str
@@ -155,13 +147,10 @@ class Mark:
 
 
 def draw_panel(panel: Panel, families: Sequence[Family], marks: Sequence[Mark] = ()) -> str | None:
-    """A panel's learning curves as SVG, or ``None`` if no run has one of its metrics.
+    """A panel's learning curves and alerts as SVG, or ``None`` if no run has one of its metrics.
 
-    Args:
-        panel: What to draw.
-        families: Repetitions get a mean and a band, at the steps that all of them have. A single family is coloured by
-            run, several families by family, in the order of ``COLOURS``.
-        marks: Alerts; those of this panel are drawn as lines.
+    Repetitions get a mean and a band, at the steps that all of them have. A single family is coloured by run, several
+    families by family, in the order of ``COLOURS``.
     """
     runs = [run for family in families for run in family.runs]
     if not any(run.series(metric)[0] for metric in panel.metrics for run in runs):
@@ -275,7 +264,6 @@ def _watches(mark: Mark, panel: Panel) -> bool:
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """A vertical line for each alert; alerts of the same kind and step share one."""
     for kind, (colour, dashes) in MARKS.items():
         for number, step in enumerate(sorted({mark.step for mark in marks if mark.kind == kind})):
             label = {"early": "early alert", "confirmation": "confirmed"}[kind] if number == 0 else None
@@ -283,7 +271,6 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
 
 
 def _draw_evaluations(axes: Axes, field: str, families: Sequence[Family]) -> None:
-    """Held-out evaluations before and after training, random and oracle as lines."""
     coloured = run_colours(families)
     for policy, colour in (("random", "#777777"), ("oracle", "#2b8a3e")):
         known = [played(run.summary, [policy]) for run, _ in coloured]
@@ -314,7 +301,6 @@ def _axes(name: str, height: float) -> Axes:
 
 
 def _svg(axes: Axes) -> str:
-    """The figure as an SVG element, without XML head, date and unused ids."""
     target = io.StringIO()
     axes.figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = target.getvalue()

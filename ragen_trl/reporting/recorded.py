@@ -25,7 +25,7 @@ missing if the group was dropped), `actions`, `invalid_actions`, `surplus_action
 and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit), `context` (number
 of tokens of a context that was rebuilt before `prompt`).
 
-Left out: log-probabilities, and the environment's whole ``info``, which can hold anything.
+Log-probabilities and the environment's whole ``info`` are not recorded.
 """
 
 import gzip
@@ -102,11 +102,7 @@ def recordings(folder: Path) -> list[Path]:
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording. The same content gives the same bytes, and readers see a whole file or none.
-
-    Raises:
-        ValueError: If a number is not finite.
-    """
+    """Write a recording, whole or not at all, the same bytes for the same content; ``ValueError`` for a NaN."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     write_atomically(path, gzip.compress(text.encode("ascii"), mtime=0))
 

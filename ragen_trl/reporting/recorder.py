@@ -1,8 +1,7 @@
 """Records chosen rollouts of a run: all their trajectories, with the advantages that they are trained with.
 
-The recorder is an observer (`trainers/observers.py`), so it does not change the run. Every process describes its own
-trajectories, they are gathered once, and the main process writes one file per rollout (`recorded.py` has the format). A
-resumed run plays the same rollouts again and replaces their files. Left out: recording of evaluations.
+Every process describes its own trajectories, they are gathered once, and the main process writes one file per rollout.
+A resumed run plays the same rollouts again and replaces their files.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -29,8 +28,8 @@ class TrajectoryRecorder:
     Args:
         folder: The run folder.
         tokenizer: Decodes the tokens.
-        steps: Which rollouts to record, by the number that the log gives to the first update that learns from them.
-            Anything that supports ``step in steps``, such as ``range(1, 1001, 10)`` or `spread_steps`.
+        steps: Which rollouts to record, by the number of the first update that learns from them: anything that supports
+            ``step in steps``.
     """
 
     def __init__(self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, steps: Container[int]) -> None:
@@ -54,12 +53,7 @@ class TrajectoryRecorder:
 
 
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:
-    """The updates whose rollouts to record: the last, the first, and others evenly spread between them.
-
-    Args:
-        total: Updates of the run.
-        count: Record at most so many; 0 for none.
-        steps_per_rollout: Updates that learn from one rollout.
+    """At most ``count`` updates whose rollouts to record: the last, the first, and others evenly spread between them.
 
     Example:
         >>> spread_steps(200, 5)
@@ -74,7 +68,7 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
 
 
 def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
-    """This process's trajectories as plain data with texts and token ids, each with its index among those of all."""
+    """This process's trajectories as plain data with texts and token ids, each with its index among all."""
     rollout, kept = event.rollout, set(event.kept)
     returns = rollout.returns.tolist()
     found = []
@@ -99,13 +93,7 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
 def packed(
     head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces
 ) -> dict[str, Any]:
-    """The content of a file: texts and tokens are replaced by indices into lists that hold each once.
-
-    Args:
-        head: The entries about the rollout.
-        trajectories: As `describe` gives them, in order.
-        pieces: Gives the texts of tokens.
-    """
+    """The content of a file with these head entries: texts and tokens are indices into lists that hold each once."""
     texts: dict[str, int] = {}
     vocabulary: dict[tuple[int, str], int] = {}
 

@@ -1,10 +1,8 @@
 """From run folders to one standalone HTML page, and to the table on the terminal.
 
-The page needs no network and no other file. It says in one sentence what came out, next to the random policy and the
-oracle, and says so if no improvement was shown. It marks where alerts fired, and shows recorded trajectories, the only
-part that needs a script. Runs that differ only in their seed are repetitions: they also get a mean and the range over
-seeds, and families of repetitions are compared. Episodes are not pooled over runs: those of one trained model say
-nothing about another training.
+The page says in one sentence what came out, next to the random policy and the oracle, and says so if no improvement was
+shown. Runs that differ only in their seed are repetitions: they also get a mean and the range over seeds. Episodes are
+not pooled over runs: one trained model's say nothing about another training.
 """
 
 from collections.abc import Sequence
@@ -57,8 +55,6 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """A figure with its caption."""
-
     title: str
     note: str
     svg: Markup
@@ -85,27 +81,13 @@ class _Section:
 
 
 def results_table(summary: dict[str, Any]) -> str:
-    """The results of one run as a plain-text table, from random to oracle.
-
-    Args:
-        summary: What ``summary.json`` holds; only its results are read.
-
-    Raises:
-        ValueError: If a result is missing.
-    """
+    """The results of one run (its ``summary.json``) as a plain-text table; ``ValueError`` if one is missing."""
     check_results(summary, "summary")
     return aligned([COLUMNS, *result_rows(summary)])
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
-    """Write the report on one or several runs as a single file.
-
-    Args:
-        folders: Run folders.
-        output: The file to write. An old one is replaced only when the new one is complete.
-
-    Returns:
-        ``output``.
+    """Write the report on one or several run folders as a single file, whole or not at all; returns ``output``.
 
     Raises:
         RunNotFoundError: If a folder holds no finished run.
@@ -184,7 +166,6 @@ def _sentence(family: Family) -> str:
 
 
 def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> list[_Block]:
-    """The tables: first one for each family of repetitions, then one for each run."""
     blocks = []
     for family in grouped:
         if len(family.runs) > 1:
@@ -214,7 +195,6 @@ def _labels(family: Family) -> list[str]:
 
 
 def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
-    """The alerts that fired in any run, in the order of their first steps."""
     everywhere = [(one.step, label, one.rule) for row, label in zip(fired, labels, strict=True) for one in row]
     found = {}
     for _, _, rule in sorted(everywhere, key=lambda place: place[0]):
@@ -226,7 +206,6 @@ def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
 
 
 def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
-    """The tables at the end of the page: what was run."""
     tables = {
         "Run and time": [_facts(run) for run in runs],
         "Configuration": [run.summary["config"] for run in runs],

@@ -1,8 +1,7 @@
 """Results as text: the rows of the tables, and the sentence at the top of the report.
 
-The verdict depends only on intervals: that of the difference, paired by start state, or those of both rates of a run
-that kept no episodes. If it contains 0, or they overlap, there may still be a real difference; the sentence then says
-that none was shown, not that there is none.
+The verdict depends only on intervals: of the difference, paired by start state, or of both rates of a run that kept no
+episodes. If it contains 0, or they overlap, the sentence says that no difference was shown, not that there is none.
 """
 
 from collections.abc import Sequence
@@ -104,7 +103,6 @@ def _sign(results: dict[str, dict[str, Any]], other: str) -> int:
 
 
 def _listed(rates: Sequence[str]) -> str:
-    """Rates as the end of a sentence; nothing if there are none."""
     return f"; {', '.join(rates)}" if rates else ""
 
 

@@ -1,8 +1,7 @@
 """Reads a finished run from its folder: ``summary.json`` (the results) and ``history.json`` (the logged rows).
 
-Runs that differ only in their seed are a family, which the report shows together. Only what the report needs is
-checked. A run that fails the check is refused, because a page about an incomplete run looks like one about a run. The
-training command writes the two files.
+Runs that differ only in their seed are a family, which the report shows together. An incomplete run is refused, because
+a page about it looks like one about a run.
 """
 
 import json
@@ -148,12 +147,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
 
 @dataclass(frozen=True)
 class Family:
-    """Runs that repeat each other with other seeds.
-
-    Attributes:
-        label: Distinguishes it from the other families of a report; "" if it is the only one.
-        runs: At least one.
-    """
+    """Runs that repeat each other with other seeds; ``label`` distinguishes it from the report's other families."""
 
     label: str
     runs: tuple[Run, ...]

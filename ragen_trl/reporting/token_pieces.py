@@ -1,4 +1,4 @@
-"""The text of every token of a sequence, so that joined they are the text of the sequence.
+"""The text of every token of a sequence, so joined they are the text of the sequence.
 
 Decoding each token separately is wrong in two ways: a byte-level token can be a part of a character, and some
 tokenizers write the space before a word only if something precedes it.

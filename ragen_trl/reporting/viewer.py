@@ -1,8 +1,7 @@
 """Packs recorded rollouts into the report's page, whose script unpacks the one that a reader opens.
 
-Each file is put into the page as it is, in base64: a browser skips long texts fast and decodes only the opened one. A
-page holds at most `BUDGET` characters of recordings. If there are more, rollouts are left out evenly and the page says
-so. Left out: loading the files from the folder, which browsers do not allow to a page that was opened from a disk.
+Each file is put into the page as it is, in base64. A page holds at most `BUDGET` characters of recordings; if there are
+more, rollouts are left out evenly and the page says so.
 """
 
 import base64
@@ -16,19 +15,14 @@ from typing import Any
 from ragen_trl.reporting.recorded import Recording, read_recording, recordings
 
 BUDGET = 24_000_000
-"""Characters of recordings in a page, so that a page with its curves stays below 30 MB."""
+"""Characters of recordings in a page, so a page with its curves stays below 30 MB."""
 
 _SCRIPTS = ("drawing.js", "viewer.js")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One recording in the page.
-
-    Attributes:
-        name: Id of the element that holds it.
-        data: The file in base64.
-    """
+    """One recording in the page: the id of its element, and the file in base64."""
 
     name: str
     data: str
@@ -42,7 +36,7 @@ class Recorded:
         index: The runs and their rollouts, for the script.
         blocks: The rollouts.
         trajectories: Number of trajectories in the page.
-        found: Number of recorded rollouts; ``len(blocks)`` of them are in the page.
+        found: Number of recorded rollouts, of which ``blocks`` are in the page.
         missing: Labels of the runs without recordings.
     """
 
@@ -54,16 +48,7 @@ class Recorded:
 
 
 def pack(folders: Sequence[Path], labels: Sequence[str], budget: int = BUDGET) -> Recorded:
-    """Gather the recorded rollouts of runs.
-
-    Args:
-        folders: Run folders.
-        labels: The label of each.
-        budget: Characters at most; but every run keeps at least one rollout.
-
-    Raises:
-        RecordingError: If a file cannot be read.
-    """
+    """Gather the recorded rollouts of run folders in ``budget`` characters; every run keeps at least one rollout."""
     found = [recordings(folder) for folder in folders]
     runs: list[dict[str, Any]] = []
     blocks: list[Block] = []

@@ -1,10 +1,4 @@
-"""Playing episodes: environments and a policy go in, whole trajectories come out. No module here loads torch.
-
-`loop` plays, turn by turn. `interfaces` says what an environment and a policy are, `episode` is one episode in
-progress, `chat` turns messages into token ids. `env_specs` says which environments a run has, `env_executor` steps them
-side by side, `env_pool` keeps them between rollouts. `tasks`, `seeds` and `start_states` say which start states are
-played.
-"""
+"""Playing episodes: environments and a policy go in, whole trajectories come out. No module here loads torch."""
 
 from typing import Any
 

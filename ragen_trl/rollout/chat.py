@@ -1,16 +1,10 @@
 """Messages to token ids and back, append-only, for any chat template.
 
 A context is never decoded, rewritten and tokenised again (TRL #5224, RAGEN). The template is rendered once around
-marker texts. The text that it puts *between* one assistant reply and the next is cut out, tokenised alone and appended
-to the ids that are already there. A template that changes earlier messages when later ones arrive (Mistral moves the
-system message) is refused.
-
-Replies stay as they were sampled, thoughts included. Some templates drop past ``<think>`` blocks (Qwen3). For these,
-TRL's training version of the template is used, or a switch of the template that keeps them; a template that has neither
-is refused, unless replies have no thoughts. Some generation prompts open a thought or end one themselves. They are made
-to fit the reply format: by the template's switch if it has one (``enable_thinking``), otherwise by an empty thought.
-
-Only the template writes control tokens: what stands in a message is text (`control_tokens`).
+marker texts; what it puts *between* one reply and the next is cut out, tokenised alone and appended. A template that
+changes earlier messages when later ones arrive is refused. For templates that drop past ``<think>`` blocks (Qwen3),
+TRL's training version is used, or a switch that keeps them; generation prompts that open or end a thought are made to
+fit the reply format by such a switch (``enable_thinking``), or by an empty thought.
 """
 
 import inspect
@@ -52,7 +46,7 @@ class Chat:
         tokenizer: A tokenizer with a chat template.
         system_prompt: Content of a system message, which may be empty; ``None`` leaves it to the template (Qwen2.5 and
             SmolLM2 add their own).
-        reply_prefix: Text forced at the start of every reply, for example ``"<think>"``; ``""`` forces nothing.
+        reply_prefix: Text forced at the start of every reply, for example ``"<think>"``.
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
@@ -63,13 +57,12 @@ class Chat:
     Attributes:
         reply_prefix: The text that each reply begins with and that is not sampled: the forced one, or the ``<think>``
             of a generation prompt that opens the thought itself.
-        end_of_turn_id: The token that closes an assistant's message in this template, or ``None`` if the closing
-            text is not one token.
+        end_of_turn_id: The token that closes an assistant's message, or ``None`` if the closing text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, if the template refuses the system message, if it changes earlier
-            messages when later ones arrive, if it does not read one of ``template_kwargs``, or if replies call tools
-            and it cannot show them.
+        ChatTemplateError: If there is no template, if it refuses the system message, changes earlier messages when
+            later ones arrive or does not read one of ``template_kwargs``, or if replies call tools and it cannot show
+            them.
     """
 
     def __init__(
@@ -116,13 +109,7 @@ class Chat:
         return self._tools.call_format
 
     def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
-        """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix.
-
-        Args:
-            observation: Content of the user message.
-            tools: Descriptions of the tools that may be called, which the template writes.
-            pictures: Pictures of the message, which come before its text.
-        """
+        """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
         if tools:
             return self._tools.opening(observation, tools) + self._prefix_ids
         seen = self._seen(pictures)
@@ -132,23 +119,15 @@ class Chat:
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
 
-        Args:
-            last_token: Last token in the context. If it is the template's end-of-turn token, which the model sampled,
-                that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
-            observation: Content of the user message.
-            pictures: Its pictures.
+        If ``last_token`` of the context is the sampled end-of-turn token, it is not appended again. A reply that a
+        limit cut gets it here, untrained.
         """
         seen = self._seen(pictures)
         text = self._between(seen + self._control.hide(observation))
         return self._after(last_token, self._control.encode(text, self._in_between + self._tokens_of(seen)))
 
     def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
-        """Token ids to append after a reply with calls: the same, with a message of the role "tool" for each result.
-
-        Args:
-            last_token: Last token in the context, as for `extend`.
-            results: The result of each call.
-        """
+        """The same after a reply with calls, with a message of the role "tool" for each result."""
         return self._after(last_token, self._tools.between(results))
 
     def _after(self, last_token: int, ids: list[int]) -> list[int]:
@@ -172,10 +151,7 @@ class Chat:
         return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
-        """Text of a sampled reply as the environment reads it: forced prefix, then the text without special tokens.
-
-        The tags of the reply format stay, whatever kind of token they are.
-        """
+        """Text of a sampled reply as the environment reads it: forced prefix, then text, without special tokens."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_of_turn_id else list(ids)
         return self.reply_prefix + self._control.decode(kept, self._calls)
 
@@ -186,7 +162,6 @@ class Chat:
         return frozenset(token for token in known if token is not None)
 
     def _seen(self, pictures: Sequence[Picture]) -> str:
-        """What stands for pictures in a message."""
         if pictures and self._picture_text is None:
             raise PictureError(
                 f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
@@ -219,18 +194,16 @@ class Chat:
         return repr(name) if name else f"a {type(self.tokenizer).__name__} in memory"
 
     def _opening(self, observation: str) -> str:
-        """What the template writes up to the first reply."""
         return self._render([{"role": "user", "content": observation}], add_generation_prompt=True)
 
     def _between(self, observation: str) -> str:
-        """What the template writes after one assistant reply and before the next."""
         # A template that reads a user's message looks for a tag at its start (Qwen3: <tool_response>).
         if self._around is None or observation.startswith("<"):
             return self._rendered_between(observation)
         return observation.join(self._around)
 
     def _fixed_text(self) -> tuple[str, str] | None:
-        """The text before and after an observation, so that not every turn must be rendered; None if it varies.
+        """The text before and after an observation, so not every turn must be rendered; None if it varies.
 
         The probes detect a template that strips or changes the observation; such a template is rendered every time.
         """
@@ -261,7 +234,6 @@ class Chat:
         return str(template["default"] if isinstance(template, dict) else template)
 
     def _check_variables(self, template: str) -> None:
-        """Raise an error for a variable that the template does not read, or that is an argument of another kind."""
         arguments = inspect.signature(self.tokenizer.apply_chat_template).parameters
         for name in self._variables:
             if name in arguments or not re.search(rf"\b{re.escape(name)}\b", template):
@@ -292,7 +264,6 @@ class Chat:
         )
 
     def _training_template(self) -> str | None:
-        """TRL's training version of the template, if it has one."""
         from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
 
         try:
@@ -301,7 +272,6 @@ class Chat:
             return None
 
     def _fit_thinking(self, think: bool) -> None:
-        """Let the generation prompt open a thought, or end it, as replies need it."""
         wrong = END_THINK if think else THINK
         given = dict(self._variables)
         for name in (None, *_THINKING_SWITCHES):
@@ -311,14 +281,10 @@ class Chat:
         self._variables, self._ends_thought = given, not think
 
     def _is_append_only(self, template: str, with_thoughts: bool = True) -> bool:
-        """Whether later messages leave the rendering of earlier ones unchanged, at every turn.
+        """Whether later messages leave the rendering of earlier ones unchanged, past thoughts included if asked.
 
         The spacing inside a reply with a thought does not matter, because replies are never rendered. The template only
         has to keep all parts of the reply in their place, or to drop the thought at once (DeepSeek-V3).
-
-        Args:
-            template: The template.
-            with_thoughts: Whether past thoughts must stay as well.
         """
         history: list[Message] = [{"role": "user", "content": _FIRST}]
         opening = self._render(history, template=template, add_generation_prompt=True)

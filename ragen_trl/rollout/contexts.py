@@ -1,9 +1,7 @@
 """What the policy reads when it does not read the whole episode: the last turns, or what a function writes. No torch.
 
 A rule decides before each turn after the first. If it returns ``None``, the context grows by the environment's message.
-Otherwise the context is built again: a row of its own in training (``batching/segments.py``), in which the reply to
-come is trained and nothing else. A window keeps token ids. What a function writes is tokenised, as the template writes
-it.
+Otherwise the context is built again: a row of its own in training (``batching/segments.py``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +19,10 @@ if TYPE_CHECKING:
 Context = Callable[[Sequence[Turn], str], Sequence[Mapping[str, str]] | None]
 """Writes what the model reads before a reply: called with the turns so far and the opening, it returns messages.
 
-The turns are those that were answered, at least one: the first reply is to the opening as it is. The opening is the
-environment's last message as the beginning of a conversation: the rules and the present page. The messages are the
-user's and the assistant's in turn, the user's first and last. ``None``: the context grows instead.
-
-It is called before each later reply, and once more where a limit ended the episode: a critic values what the model
-would have read next.
+The turns are those that were answered, at least one. The opening is the environment's last message as the beginning of
+a conversation: the rules and the present page. The messages are the user's and the assistant's in turn, the user's
+first and last. ``None``: the context grows instead. It is called before each later reply, and once more where a limit
+ended the episode: a critic values what the model would have read next.
 """
 
 
@@ -40,27 +36,19 @@ class ContextRule(Protocol):
     def rebuilt(
         self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The context before the next reply.
+        """The context before the next reply: `Turn.context_ids` and `Turn.prompt_ids`; ``None`` if it grows.
 
         Args:
             chat: The policy's chat.
             turns: The turns so far, at least one.
             openings: The message of each of them and of the next one, as the first message of a conversation.
             observation: The user message to answer.
-
-        Returns:
-            The tokens before the message (`Turn.context_ids`) and those of the message (`Turn.prompt_ids`); ``None``
-            if the context grows.
         """
 
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """The model sees the last turns: the rules and the first kept turn's observation, then what was said since.
-
-    Attributes:
-        turns: How many it sees at most, the one to answer included.
-    """
+    """The model sees the rules and the last ``turns``, the one to answer included."""
 
     turns: int
 
@@ -83,11 +71,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class WrittenContext:
-    """The model sees what a function writes.
-
-    Attributes:
-        write: The function.
-    """
+    """The model sees what the function ``write`` writes."""
 
     write: Context
 
@@ -158,7 +142,6 @@ def _called(write: Context) -> str:
 
 
 def _checked(messages: Any, write: Context) -> list[str]:
-    """The texts of messages in which user and assistant take turns."""
     is_list = isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)
     roles = [message.get("role") for message in messages] if is_list else []
     expected = [("user", "assistant")[place % 2] for place in range(len(roles))]

@@ -1,14 +1,8 @@
 """Only the chat template writes control tokens: what an environment writes stays text.
 
-A page may show ``<|im_end|>``. Read by the tokenizer as it stands, this would end the user's message, and the page
-could go on in the model's name. So such texts are hidden before the template is rendered, and the result is tokenised
-by a copy of the tokenizer that has other names for its control tokens. Only those that the template wrote get the new
-names; the others are spelled, like any word. The copy is made when a text first needs it. A text without control tokens
-has the ids that the tokenizer itself gives it.
-
-Transformers' ``split_special_tokens`` and ``sanitize_control_tokens`` are not used: pieces that are tokenised apart
-have other blanks and merges than a whole (SentencePiece), and vocabularies like T5's spell ``</s>`` by its control
-token, or fail.
+A page may show ``<|im_end|>``, which would let it go on in the model's name. So such texts are hidden before the
+template is rendered, and a copy of the tokenizer with other names for its control tokens tokenises the result.
+(``split_special_tokens`` does not do: pieces tokenised apart have other blanks and merges than a whole.)
 """
 
 import json
@@ -39,10 +33,8 @@ class ControlTokens:
     """The tokens of a tokenizer that no environment may write: its special tokens, and added ones in brackets.
 
     The tags of the reply format are among them where the tokenizer has them as tokens (Qwen3: ``<think>``). Only a
-    whole example of a reply may show them.
-
-    Args:
-        tokenizer: The tokenizer. Without a Rust backend it spells hidden control tokens character by character.
+    whole example of a reply may show them. A tokenizer without a Rust backend spells hidden ones character by
+    character.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -67,13 +59,7 @@ class ControlTokens:
         self._copy: Tokenizer | None = None
 
     def hide(self, text: str, is_reply: bool = False, has_calls: bool = False) -> str:
-        """The text with a mark instead of each control token; the same text if it has none.
-
-        Args:
-            text: A message.
-            is_reply: Whether it is a reply, in which the tags of the reply format are its format.
-            has_calls: Whether the tags of calls are, too.
-        """
+        """The text with a mark instead of each control token; in a reply, tags of its format (and of calls) stay."""
         kept = (*TAGS, *CALL_TAGS) if has_calls else TAGS
         shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
 
@@ -91,10 +77,8 @@ class ControlTokens:
     def encode(self, text: str, written: int | None = None) -> list[int]:
         """Token ids of a text with marks, in which each hidden control token is spelled.
 
-        Args:
-            text: What the template wrote around texts of `hide`.
-            written: How many control tokens the template writes, if that is known. More of them mean that the
-                tokenizer found some in a spelling that `hide` does not know (``＜s＞`` under NFKC).
+        More control tokens than the ``written`` ones of the template mean that the tokenizer found some in a spelling
+        that `hide` does not know (``＜s＞`` under NFKC).
         """
         if self._secret not in text:
             ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -108,12 +92,7 @@ class ControlTokens:
         return list(self._copy.encode(shown, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], has_calls: bool = False) -> str:
-        """Text of a reply without special tokens; the tags of its format stay, where the tokenizer has special ones.
-
-        Args:
-            ids: Tokens of the reply.
-            has_calls: As for `hide`.
-        """
+        """Text of a reply without special tokens; the tags of its format stay, where the tokenizer has special ones."""
         tags = (*TAGS, *CALL_TAGS) if has_calls else TAGS
         kept = [token for token in ids if token not in self._special or self._special[token] in tags]
         return str(self._tokenizer.decode(kept, skip_special_tokens=False))
@@ -162,7 +141,7 @@ class ControlTokens:
 
 
 def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give pieces of a model's vocabulary other names. No merge leads to them, so that no text is spelled with them."""
+    """Give pieces of a model's vocabulary other names. No merge leads to them, so no text is spelled with them."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}

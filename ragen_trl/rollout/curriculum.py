@@ -1,15 +1,9 @@
 """A curriculum: the first rollouts begin with easy start states, later ones with all.
 
 In rollout r of the first C, a group draws eight new start states and plays one of the easiest ⌈8 (r + 1) / C⌉, each
-with equal probability. So the first rollouts are the easiest of eight, and the last one of the curriculum is drawn like
-any other: nothing has to be known of difficulties but their order, and nothing jumps at the end. From a fixed set of
-start states (``num_train_seeds``), a rollout takes different ones out of the easiest share (r + 1) / C of the set.
-Extra rollouts (``max_refills``) are drawn as the one that they complete, and where A*-PO exchanges a start state, it
-takes one of about the same difficulty (``astar_po/exchange.py``).
-
-Difficulties are those of `ragen_envs.difficulty`. Rows are made before training, so a run that is resumed goes on with
-the same ones. Left out: difficulties that change with the model (the filter of StarPO-S does that, by variance), and
-data sets, whose rows are in a user's own order.
+with equal probability: only the order of difficulties has to be known, and nothing jumps at the end. From a fixed set
+(``num_train_seeds``), a rollout takes different ones out of the easiest share (r + 1) / C of the set. Refills and
+A*-PO's exchanges follow the rollout that they complete. `ragen_envs.difficulty` gives the difficulties.
 """
 
 import functools
@@ -32,11 +26,7 @@ DRAWN = 8
 
 
 def difficulty_of(spec: EnvSpec, args: "StarPOConfig") -> Callable[[int], float]:
-    """A function that gives the difficulty of an environment's start state by its seed. It remembers.
-
-    Raises:
-        OptionError: By that function, if the environment does not say how hard it is.
-    """
+    """The difficulty of an environment's start state by its seed, remembered; `OptionError` if it does not say."""
     turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
 
     @functools.cache
@@ -56,17 +46,9 @@ def difficulty_of(spec: EnvSpec, args: "StarPOConfig") -> Callable[[int], float]
 def new_seeds(
     args: "StarPOConfig", rollouts: Sequence[int], first: int, hardness: Callable[[int], float], entropy: list[int]
 ) -> list[int]:
-    """A new start state for each group.
+    """A new start state for each group, by ascending ``rollouts``; ascending seeds from ``first`` on.
 
-    Args:
-        args: Has the length of the curriculum.
-        rollouts: Number of the rollout of each group, ascending.
-        first: The first seed that is free.
-        hardness: Difficulty of a seed.
-        entropy: Of the random choice.
-
-    Returns:
-        Ascending seeds; those that were drawn and not chosen are never played.
+    Those that were drawn and not chosen are never played.
     """
     random, seeds, free = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(3,))), [], first
     for rollout in rollouts:
@@ -81,15 +63,7 @@ def new_seeds(
 def seeds_of_a_set(
     args: "StarPOConfig", rollouts: Sequence[int], seeds: range, hardness: Callable[[int], float], entropy: list[int]
 ) -> list[int]:
-    """Start states of a fixed set for the groups of the curriculum, different ones within a rollout.
-
-    Args:
-        args: Has the length of the curriculum.
-        rollouts: Number of the rollout of each group, ascending, all of them in the curriculum.
-        seeds: The set.
-        hardness: Difficulty of a seed.
-        entropy: Of the random choice.
-    """
+    """Start states of a fixed set, by ascending ``rollouts`` of the groups; different within a rollout."""
     random = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(3,)))
     chosen: list[int] = []
     for rollout in dict.fromkeys(rollouts):
@@ -101,14 +75,6 @@ def seeds_of_a_set(
 def easiest(
     args: "StarPOConfig", rollout: int, groups: int, seeds: range, hardness: Callable[[int], float]
 ) -> list[int]:
-    """The start states of a fixed set that a rollout of the curriculum draws from, easy ones first.
-
-    Args:
-        args: Has the length of the curriculum.
-        rollout: Number of the rollout.
-        groups: How many different ones it needs.
-        seeds: The set.
-        hardness: Difficulty of a seed.
-    """
+    """The start states of a fixed set that a rollout of so many groups draws from, easy ones first."""
     ranked = sorted(seeds, key=lambda seed: (hardness(seed), seed))
     return ranked[: max(groups, math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts))]

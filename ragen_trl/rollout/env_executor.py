@@ -1,16 +1,10 @@
-"""Run calls to environments side by side, within a time limit, so that one failure does not end the rest.
+"""Run calls to environments side by side, within a time limit; one that raises or hangs returns a `Failure`.
 
-A call that raises or hangs returns a `Failure`. What an episode makes of it is in the table of ``rollout/loop.py``.
-
-One thread starts alone. Threads of one Python process share its interpreter, so environments that only compute are then
-as fast as in a loop. If calls are seen to wait (for a server, a disk, another process), more threads join, and a batch
-takes about as long as its slowest call. After a batch that one thread could do alone, the next batch runs without any
-thread, up to the first call that waits. With a time limit there is always a thread, because only a thread can be
-abandoned.
-
-Left out: processes (environments need not be picklable; one that computes for long can be a server), asyncio
-(Gymnasium's ``step`` is a plain function), and stopping a thread that hangs, which Python cannot do. Such a thread is
-abandoned, and its environment must not be used again.
+One thread starts alone: threads of one Python process share its interpreter, so environments that only compute are then
+as fast as in a loop. If calls are seen to wait (for a server, a disk), more threads join, and a batch takes about as
+long as its slowest call. After a batch that one thread could do alone, the next runs without any thread, up to the
+first call that waits. With a time limit there is always a thread, because only a thread can be abandoned; a thread that
+hangs cannot be stopped, and its environment must not be used again.
 """
 
 import logging
@@ -55,8 +49,8 @@ class Failure:
 class EnvExecutor:
     """Runs batches of calls. The results do not depend on the number of threads.
 
-    A call may run in any thread, so no two calls of a batch may use the same environment. Threads end when the executor
-    is deleted. Threads that hang are abandoned; they do not keep the process alive.
+    A call may run in any thread, so no two calls of a batch may use the same environment. Threads that hang are
+    abandoned; they do not keep the process alive.
 
     Args:
         workers: Number of threads at most. 0 runs the calls one after the other in the thread that calls `run`, for
@@ -82,11 +76,7 @@ class EnvExecutor:
         weakref.finalize(self, self._tickets.put, None)
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """What each call returns, or its `Failure`, in order. The first failure of every kind is logged.
-
-        Args:
-            calls: Functions without arguments.
-        """
+        """What each call returns, or its `Failure`, in order. The first failure of every kind is logged."""
         outcomes = self._run_here(calls) if self._alone else []
         if len(outcomes) < len(calls):
             batch = _Batch(calls[len(outcomes) :])
@@ -147,7 +137,6 @@ class EnvExecutor:
         return max(_PATIENCE, first + self.timeout - time.monotonic())
 
     def _send(self, batch: "_Batch[T]", helping: int, more: int) -> int:
-        """Let ``more`` threads join the ``helping`` ones that work on a batch."""
         for _ in range(helping + more - self._threads):
             threading.Thread(target=_work, args=(self._tickets,), name="environment", daemon=True).start()
             self._threads += 1
@@ -281,7 +270,7 @@ def _work(tickets: "queue.SimpleQueue[_Batch[Any] | None]") -> None:
 
 
 def _work_on_one(tickets: "queue.SimpleQueue[_Batch[Any] | None]") -> bool:
-    """Separate from the loop so that an idle thread does not keep a batch and its environments alive."""
+    """Separate from the loop so an idle thread does not keep a batch and its environments alive."""
     batch = tickets.get()
     if batch is None:
         tickets.put(None)  # for the next thread

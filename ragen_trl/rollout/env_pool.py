@@ -1,8 +1,4 @@
-"""The environments that rollouts share: made once, played again, replaced where they fail.
-
-Left out: opening and closing environments between rollouts, because a store or a server for one is slow to start; and
-different turn limits or reply formats per environment, because one chat serves all of them.
-"""
+"""The environments that rollouts share: made once, since a store is slow to start, and replaced if they fail."""
 
 import logging
 import threading
@@ -28,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Made:
-    """An environment of the pool, the spec that it was made from, and whether another thread hangs in it."""
-
     spec: EnvSpec
     turns: AgentTurns
     hangs: bool = False
@@ -52,8 +46,7 @@ class EnvPool:
     def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
         """One environment per row, in order; all may be played side by side.
 
-        Equal rows get different instances. The next call returns the same ones again; new ones are made only if more
-        are needed than ever before, and instead of one that hangs and could not be replaced.
+        Equal rows get different instances. The next call returns the same ones again, but for those that hang.
 
         Raises:
             EnvSpecError: If a function returns an environment that it returned before, or one whose replies start with
@@ -100,13 +93,8 @@ class EnvPool:
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.
 
-        An environment that crashed stays if no other can be made. Otherwise it is closed, with threads in one of its
-        own, because that may take any time. One that hangs is never handed out again, whether or not another can be
-        made, and it is not closed: a thread is still inside it.
-
-        Args:
-            failed: An environment that `take` returned.
-            failure: What happened to it.
+        An environment that crashed stays if no other can be made; otherwise it is closed, in a thread, because that may
+        take any time. One that hangs is never handed out again and not closed: a thread is still inside it.
 
         Raises:
             EnvSpecError: If a function does not make a new environment.
@@ -125,10 +113,7 @@ class EnvPool:
         raise ValueError(f"{failed} was not taken from this pool, so the pool cannot make another one")
 
     def close(self) -> None:
-        """Close all environments but those that hang. The pool can be used again; it makes new ones.
-
-        What was played is whole by then, so that one that cannot be closed is logged, and the others are closed.
-        """
+        """Close all environments but those that hang, and log failures. The pool can be used again."""
         made = self._all()
         self._made.clear()
         errors = [error for each in made if not each.hangs and (error := _close(each.turns)) is not None]

@@ -1,7 +1,4 @@
-"""The environments of a run as data: which each is, with which arguments, and what it is called in metrics.
-
-A run with one environment is a run with a list of one.
-"""
+"""The environments of a run as data: which each is, with which arguments, and what it is called in metrics."""
 
 import json
 from collections import Counter
@@ -82,11 +79,7 @@ class EnvSpec:
 def env_specs(
     envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: "StarPOConfig"
 ) -> list[EnvSpec]:
-    """The environments of a run.
-
-    Args:
-        envs: One environment or a list of them: ids, functions, or specs with their own keyword arguments.
-        args: Its ``env_kwargs`` belong to a single id.
+    """The environments of a run: ids, functions, or specs; ``args.env_kwargs`` belong to a single id.
 
     Raises:
         EnvSpecError: If the list is empty, names an environment twice, or ``env_kwargs`` could belong to several.
@@ -113,9 +106,6 @@ def env_specs(
 
 def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
     """Different names for metrics. Where names are equal, the keyword arguments that differ are added.
-
-    Args:
-        specs: The environments of a run.
 
     Example:
         >>> unique_names([EnvSpec("ragen/FrozenLake-v0", {"size": 4}), EnvSpec("ragen/FrozenLake-v0", {"size": 5})])

@@ -75,10 +75,7 @@ def make_turns(
 def about(
     env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The environment's description of itself for a summary, `TextEnv.about`; empty if it has none.
-
-    Arguments and errors are those of `make_turns`.
-    """
+    """The environment's description of itself for a summary, `TextEnv.about`; empty if it has none."""
     turns = make_turns(env, args, kwargs)
     found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
     turns.close()
@@ -86,10 +83,7 @@ def about(
 
 
 def played_later(env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig") -> list[EnvSpec]:
-    """Where a model plays that learns from demonstrations in ``env``: there, or where `TextEnv.learnt_for` says.
-
-    Errors are those of `make_turns`.
-    """
+    """Where a model plays that learns from demonstrations in ``env``: there, or where `TextEnv.learnt_for` says."""
     turns = make_turns(env, args)
     named = turns.unwrapped.learnt_for if isinstance(turns.unwrapped, TextEnv) else None
     turns.close()
@@ -103,12 +97,6 @@ def make_chat(
     picture_text: Callable[[Picture], str] | None = None,
 ) -> Chat:
     """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``.
-
-    Args:
-        tokenizer: The model's.
-        turns: An environment of the run.
-        args: The configuration.
-        picture_text: As `Chat` takes it.
 
     Raises:
         ChatTemplateError: If the tokenizer's template is missing, rewrites history or lacks one of the variables.
@@ -132,14 +120,9 @@ def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
 
 
 def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
-    """Write ``play.json`` beside a saved model: the environment and the options under which it plays.
+    """Write ``play.json`` beside a saved model: the environments with an id, and the options under which it plays.
 
     With other values a trained model meets prompts that it has never seen.
-
-    Args:
-        folder: The model's.
-        specs: The environments that it was trained in. One that has an id is recorded, with its arguments.
-        args: Limits and manner of play.
     """
     options = {name: getattr(args, name) for name in (*LIMITS, *MANNER)}
     if len(specs) == 1 and isinstance(specs[0].env, str):
@@ -150,8 +133,8 @@ def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfi
 def id_with_module(env: str) -> str:
     """The Gymnasium id under which another program can make an environment: ``"my_game:me/Game-v0"``.
 
-    Gymnasium imports what stands before the colon. It is the module of the class; it, or the package that it is in, has
-    to register the id. Ids of this package, of Gymnasium and of a script stay as they are.
+    Gymnasium imports what stands before the colon: the module of the class, which has to register the id. Ids of this
+    package, of Gymnasium and of a script stay as they are.
     """
     try:
         entry = None if ":" in env else gymnasium.spec(env).entry_point
@@ -184,14 +167,7 @@ def load_play_options(model: str | None) -> dict[str, Any]:
 
 
 def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | None, context: str | None) -> None:
-    """Raise `OptionError` if ``play.json`` names a module to import that the user did not name.
-
-    Args:
-        model: Its folder.
-        recorded: What `load_play_options` read there.
-        env: The user's environment, ``None`` if they gave none.
-        context: The user's context function, ``None`` if they gave none.
-    """
+    """Raise `OptionError` if ``play.json`` names a module to import that the user did not name."""
     for option, given in {"env": env, "context": context}.items():
         found = str(recorded.get(option))
         if given is None and ":" in found:
@@ -202,12 +178,7 @@ def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | Non
 
 
 def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
-    """What a model's ``play.json`` says otherwise than ``args`` of what the model reads; empty if nothing.
-
-    Args:
-        model: Its folder.
-        specs: Where it is to play. Other limits are no surprise in another environment.
-        args: How it is to play.
+    """What a model's ``play.json`` says otherwise than ``args`` of what the model reads in these environments.
 
     Example:
         ``"think is True, and was False; max_turns is 5, and was 4"``

@@ -1,7 +1,4 @@
-"""An episode in progress: the environment's last answer, the turns so far, how it ended, and what is measured of it.
-
-``loop.py`` decides who is asked and when; its docstring has the table of all endings.
-"""
+"""An episode in progress. ``loop.py`` decides who is asked and when, and has the table of all endings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -73,12 +70,12 @@ class Episode:
         last: The environment's last answer; at first the answer to ``reset``.
         rule: When the policy's context is built again; ``None``: never.
         turns: The turns so far.
-        openings: The message of each turn so far and of the next one, written as the first message of a conversation.
-            Only kept with a rule.
+        openings: The message of each turn so far and of the next one, written as the first message of a conversation;
+            only with a rule.
         length: Tokens of the turns so far.
         context: Tokens that the policy's context holds now.
-        cost: Tokens of the trajectory's budget that the next message takes. They are counted as in a context that only
-            grows, so that a rule does not change the length of an episode.
+        cost: Tokens of the trajectory's budget that the next message takes, counted as in a context that only grows, so
+            a rule does not change the length of an episode.
         done: ``terminated``, ``truncated`` and ``limit`` of the `Trajectory`, or ``None`` while the episode goes on.
     """
 

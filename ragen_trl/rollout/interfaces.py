@@ -115,18 +115,14 @@ class Policy(Protocol):
     def goes_on(self, playing: bool) -> bool:
         """Whether another turn is needed, given whether any row of this process still plays.
 
-        A policy whose replies need all processes at once answers for all of them. A process whose rows are all
-        finished then calls `reply` without requests. This default answers for its own process only.
+        A policy whose replies need all processes at once answers for all of them; a process whose rows are all finished
+        then calls `reply` without requests.
         """
         return playing
 
 
 class PolicyAround(Policy):
-    """Plays as another policy does; a derived class changes what it overrides.
-
-    Args:
-        inner: That policy.
-    """
+    """Plays as policy ``inner`` does; a derived class changes what it overrides."""
 
     def __init__(self, inner: Policy) -> None:
         self.inner, self.chat, self.max_context = inner, inner.chat, inner.max_context

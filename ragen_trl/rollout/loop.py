@@ -1,9 +1,8 @@
 """Play episodes: environments and a policy go in, whole trajectories come out. No torch here.
 
 All rows that play ask the policy together, then their environments are stepped side by side
-(`env_executor.EnvExecutor`). Finished rows leave the batch, and rows that wait take their places. Nothing is gathered
-across processes here. A policy that must gather says how long the loop goes on (`Policy.goes_on`), so that ranks with
-different numbers of turns cannot make one another hang.
+(`env_executor.EnvExecutor`). Finished rows leave the batch, and rows that wait take their places. A policy that must
+gather over processes says how long the loop goes on (`Policy.goes_on`), so ranks cannot make one another hang.
 
 How an episode ends. *Valued* says whether a critic may value the rest (as far as ``bootstrap`` allows it):
 
@@ -16,13 +15,8 @@ How an episode ends. *Valued* says whether a critic may value the rest (as far a
 | ``step`` takes longer than its time limit | ``timeout`` | the same | no |
 | the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; not stepped | no |
 
-A reply that reaches a token limit (its own, the trajectory's or the model's) is cut. That does not end the episode: its
-tokens are trained, the environment reads it, and ``Penalties.cut`` is added to its reward. A first prompt without room
-for a reply and an environment that cannot be reset are errors, because there is no turn to record.
-
-Left out: replies to rows that are ready while others still wait for their environments. The rows that are computed
-together would then depend on timing, and so would the last bits of their probabilities. Policies that gather over
-processes could not do it at all.
+A reply that reaches a token limit is cut. That does not end the episode: its tokens are trained, the environment reads
+it, and ``Penalties.cut`` is added to its reward.
 """
 
 import time
@@ -35,7 +29,6 @@ from ragen_trl.rollout.contexts import Context, ContextRule, context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
-from ragen_trl.system.old_names import former_arguments
 from ragen_trl.trajectory import Trajectory
 
 # Seconds to wait before an environment that could not be reset is replaced. A server may be back by then.
@@ -50,7 +43,6 @@ class EnvResetError(UserError, RuntimeError):
     """Neither an environment nor the new ones that replaced it could start an episode."""
 
 
-@former_arguments(stepper="executor")
 def play(
     envs: Sequence[TurnEnv],
     policy: Policy,
@@ -69,13 +61,12 @@ def play(
         envs: One environment per episode.
         policy: Answers the user messages.
         starts: One start per episode.
-        max_length: Number of tokens that a trajectory may have after its first prompt. An episode ends truncated with
-            ``limit="context"`` if its next prompt would leave no room for a reply, here or in the model's context. A
-            reply that would exceed the limit is cut.
+        max_length: Tokens that a trajectory may have after its first prompt. An episode ends truncated with
+            ``limit="context"`` if its next prompt would leave no room for a reply, here or in the model's context.
         executor: Runs the environments; by default without a time limit.
         penalties: What is added to the reward for cut replies and for failures of the environment.
-        renew: Called here, without a time limit, with an environment that failed. One that hangs is not played again,
-            even if that fails. Without ``renew``, a caller must not use those of ``envs`` that exceeded a time limit.
+        renew: Called here, without a time limit, with an environment that failed. Without it, a caller must not use
+            those of ``envs`` that exceeded a time limit.
         window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
         batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
         context: Writes what such a policy reads, instead of a window (`contexts.Context`); both need ``AgentTurns``.
@@ -208,7 +199,6 @@ def begin(
 
 
 def _is_final(failure: Failure) -> bool:
-    """Whether an environment cannot be played with these values, so that another attempt is of no use."""
     return isinstance(failure.error, EnvError) and isinstance(failure.error, (ValueError, TypeError))
 
 

@@ -1,12 +1,9 @@
-"""Which seeds are used for what, so that no start state of the evaluation is ever trained on.
+"""Which seeds are used for what, so no start state of the evaluation is ever trained on.
 
 Seeds below ``EVALUATION_END`` are for evaluation only. Training starts at ``StarPOConfig.train_seed_start``, extra
 rollouts at ``REFILL``, warm-start play at ``WARM_START``. In a small environment, different seeds may still draw the
-same start state by chance; ``benchmarks/train.py`` reports the success on start states that were never trained on
-separately.
-
-A row is a training group. With several environments it names its environment twice: ``env`` for reward functions and
-readers, ``env_index`` for the trainer, because an environment given as a function cannot be found by a text.
+same start state. A row is a training group and names its environment twice: ``env`` for reward functions,
+``env_index`` for the trainer, because an environment given as a function cannot be found by a text.
 """
 
 from bisect import bisect_left, bisect_right
@@ -49,10 +46,9 @@ def training_rows(
 ) -> Dataset:
     """One row per training group, columns ``prompt`` and ``seed``, in the order in which they are played.
 
-    With ``max_steps`` the whole run is one pass, so that a resumed run continues with exactly the row at which it
-    stopped. It has ``num_train_seeds`` start states, shuffled again each time all were used (`in_passes`), or a new
-    start state for every group, which TRL may shuffle. Without ``max_steps``, the rows are one epoch of
-    ``num_train_seeds`` start states per environment.
+    With ``max_steps`` the whole run is one pass, so a resumed run continues with exactly the row at which it stopped:
+    with ``num_train_seeds`` start states, shuffled again each time all were used (`in_passes`), or a new one for every
+    group. Without ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per environment.
 
     Args:
         args: The configuration. Its ``env_weights`` say how often each environment is played.
@@ -94,17 +90,10 @@ def training_rows(
 
 
 def interleave(weights: Sequence[float], count: int) -> list[int]:
-    """Take turns by weight, as evenly as possible (Tijdeman's solution of the chairman assignment problem, 1980).
+    """``count`` indices into positive weights that take turns as evenly as possible (Tijdeman's chairmen, 1980).
 
-    After any number n of turns, each index i has come ``n · w_i / Σ w`` times, with an error below 1. Where these are
-    whole numbers for all indices the error is 0, as after each rollout of 4 groups with weights 3 and 1.
-
-    Args:
-        weights: Positive numbers.
-        count: Number of turns.
-
-    Returns:
-        ``count`` indices into ``weights``.
+    After any number n of turns, index i has come ``n · w_i / Σ w`` times, with an error below 1; 0 where these are
+    whole numbers for all indices, as after each rollout of 4 groups with weights 3 and 1.
 
     Example:
         >>> interleave([3, 1], 8)
@@ -129,18 +118,10 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
 def in_passes(
     played: Sequence[int], items: Sequence[int], rollouts: Sequence[int], random: np.random.Generator
 ) -> list[int]:
-    """Pass after pass over all items, each in a new random order; none comes twice in a rollout.
+    """An item for each group: pass after pass over all items, each in a new order; none comes twice in a rollout.
 
-    Where a pass begins within a rollout, the items that the rollout has had already wait until after it.
-
-    Args:
-        played: What comes before the first of these passes: none, or whole passes.
-        items: At least as many as a rollout takes.
-        rollouts: Number of the rollout of each group, ascending.
-        random: Draws the orders.
-
-    Returns:
-        An item for each group.
+    Where a pass begins within a rollout, the items that the rollout has had already wait until after it. ``played``
+    comes before the first of these passes (whole ones, or none); ``rollouts`` are the groups', ascending.
 
     Example:
         >>> in_passes([0, 1, 2], range(3), [0, 0, 1, 1, 2, 2], np.random.default_rng(0))
@@ -167,10 +148,9 @@ def refill_rows(
 ) -> list[dict[str, Any]]:
     """Start states for an extra rollout, used when too few groups of the last one are worth training on.
 
-    If every group of the run has a new start state, so has every extra group: its seeds come from their own range, in
-    the same environments. If the start states are a fixed set, the extra ones are drawn from it, first those that this
-    rollout has not played; the attempts of one rollout follow one shuffled order. In a curriculum both are as easy as
-    those of the rollout.
+    If every group of the run has a new start state, so has every extra group, from a range of seeds of their own. If
+    the start states are a fixed set, the extra ones are drawn from it, first those that this rollout has not played. In
+    a curriculum both are as easy as the rollout's.
 
     Args:
         args: The configuration.
@@ -184,7 +164,7 @@ def refill_rows(
         One row per group, for all processes together, with the columns of ``rows``. Equal arguments give equal rows.
 
     Raises:
-        SeedOverlapError: If training itself uses seeds of the extra rollouts, or these reach those of warm-start play.
+        SeedOverlapError: If training uses seeds of the extra rollouts, or these reach the seeds of warm-start play.
         StartStateError: If there are no seeds for so many attempts.
     """
     size = args.groups_per_generation
@@ -223,14 +203,10 @@ def _first_of_refill(args: "StarPOConfig", rollout_index: int, attempt: int, las
 
 
 def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Dataset:
-    """Rows for TRL's evaluation during training, by which a checkpoint may be chosen; never the seeds of ``evaluate``.
+    """``count`` rows for TRL's evaluation, by which a checkpoint may be chosen; never the seeds of ``evaluate``.
 
-    An environment with few start states may have the same ones for both, above all where a seed is the number of one.
-    For WebShop see ``recipes.selection_kwargs``.
-
-    Args:
-        count: Number of rows, over all environments.
-        envs: The run's environments. They take turns, and each starts with the same first seed.
+    The environments take turns, and each starts with the same first seed. An environment with few start states may have
+    the same ones for both. For WebShop see ``recipes.selection_kwargs``.
 
     Raises:
         SeedOverlapError: If there are not that many seeds.
@@ -245,11 +221,7 @@ def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Datase
 
 
 def evaluation_seeds(count: int) -> range:
-    """The first ``count`` evaluation seeds, always the same.
-
-    Raises:
-        SeedOverlapError: If there are not that many seeds.
-    """
+    """The first ``count`` evaluation seeds, always the same; `SeedOverlapError` if there are not that many."""
     if not 1 <= count <= SELECTION:
         raise SeedOverlapError(f"{count} evaluation episodes; there are {SELECTION} evaluation seeds, from 0 on")
     return range(count)
@@ -278,14 +250,7 @@ def _checked_end(first: int, count: int) -> int:
 def _seeds_in_order(
     args: "StarPOConfig", rollouts: Sequence[int], env_index: int, hardness: Callable[[int], float] | None
 ) -> list[int]:
-    """The start states of one environment's groups, in the order in which they are played.
-
-    Args:
-        args: How many different ones there are, and which one is the first.
-        rollouts: Number of the rollout of each group, ascending.
-        env_index: Place of the environment in the run.
-        hardness: Difficulty of a seed, for the rollouts of a curriculum; ``None``: there is none.
-    """
+    """The start states of one environment's groups (ascending ``rollouts``), in the order in which they are played."""
     count, first, entropy = len(rollouts), args.train_seed_start, [args.seed, env_index]
     if hardness is not None and args.num_train_seeds is None:
         seeds = new_seeds(args, rollouts, first, hardness, entropy)
@@ -313,7 +278,6 @@ def _shuffled_within(order: list[int], args: "StarPOConfig") -> list[int]:
 
 
 def _starts(rows: Dataset) -> list[tuple[int, int]]:
-    """Index of the environment, and seed, of every row."""
     envs = rows["env_index"] if "env_index" in rows.column_names else [0] * len(rows)
     return list(zip(envs, rows["seed"], strict=True))
 
@@ -332,7 +296,7 @@ def _easy_starts(
 
 
 def _others_first(starts: Sequence[tuple[int, int]], now: range, entropy: list[int]) -> list[int]:
-    """One row for every different start state, in shuffled order; those of ``now`` come last."""
+    """One row for every different start state, in shuffled order; the ones in ``now`` come last."""
     current = {starts[row] for row in now}
     shuffled = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(2,))).permutation(len(starts)).tolist()
     found: dict[tuple[int, int], int] = {}

@@ -1,11 +1,8 @@
 """A user's own data set of start states, for curricula and for tasks chosen by hand.
 
-Its columns are ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` (arguments of ``gymnasium.make``). Reward
-functions get all other columns. Left out: streamed data sets, because extra rollouts draw from all rows, and functions
-instead of ids, because no column can hold one.
-
-Rows for TRL's evaluation are described in the same way. There ``env`` may also be the name of a function of the run,
-and may be missing if the run has one environment.
+Its columns are ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` (of ``gymnasium.make``). Reward functions
+get all other columns. For TRL's evaluation, ``env`` may also be the name of a function of the run, and may be missing
+if the run has one environment.
 """
 
 import json
@@ -37,12 +34,11 @@ _SAID_BY_ROWS = ("env_kwargs", "env_weights", "num_train_seeds", "train_seed_sta
 def dataset_rows(args: "StarPOConfig", dataset: Dataset) -> tuple[Dataset, list[EnvSpec]]:
     """Training rows from a data set, one per training group, in the order in which they are played.
 
-    With ``max_steps`` the whole run is one pass, as in `training_rows`: first the rows in their own order. If the run
-    needs more, they follow again and again, each time in an order drawn from ``args.seed`` (`in_passes`). Without
-    ``max_steps``, the rows are one epoch.
+    With ``max_steps`` the whole run is one pass: first the rows in their own order, then again and again, each time in
+    an order drawn from ``args.seed`` (`in_passes`). Without ``max_steps``, the rows are one epoch.
 
     ``kwargs`` may be a mapping or JSON text. Arrow gives every mapping of a column the keys of all of them, with None
-    where a row had no such key. So a None in a mapping counts as absent; JSON text can say ``null``.
+    where a row had no such key, so a None in a mapping counts as absent; JSON text can say ``null``.
 
     Args:
         args: The configuration. Options that a data set replaces must be left at their defaults.
@@ -74,9 +70,8 @@ def dataset_for_evaluation(
 ) -> tuple[Dataset, list[EnvSpec]]:
     """Rows for TRL's evaluation from a data set, in its order; a streamed one is read to its end.
 
-    Columns are those of a training data set. Seeds may be any that warm-start play does not use. A row whose ``env`` is
-    of the run and that has no ``kwargs`` column is played in the run's environment, with the run's arguments; another
-    registered id is played, too.
+    Columns are as in training. Seeds may be any that warm-start play does not use. A row whose ``env`` is of the run
+    and that has no ``kwargs`` column is played with the run's arguments; another registered id is played, too.
 
     Args:
         dataset: At least one row. ``env`` may be missing if the run has one environment.
@@ -134,7 +129,6 @@ def _of_the_run(row: Mapping[str, Any], specs: Sequence[EnvSpec], place: str) ->
 
 
 def _index(spec: EnvSpec, specs: list[EnvSpec], found: dict[Any, int], place: str) -> int:
-    """The place of an environment among those known, to which a new one is added."""
     if spec.key not in found:
         _check_id(spec, place)
         found[spec.key] = len(specs)
@@ -143,7 +137,6 @@ def _index(spec: EnvSpec, specs: list[EnvSpec], found: dict[Any, int], place: st
 
 
 def _as_rows(dataset: Dataset, specs: Sequence[EnvSpec], indices: Sequence[int]) -> Dataset:
-    """A data set with the columns that the trainer reads, canonical JSON in ``kwargs`` among them."""
     ours = ("prompt", "kwargs", "env_index")
     rows = dataset.remove_columns([name for name in ours if name in dataset.column_names])
     rows = rows.add_column("prompt", [EMPTY_PROMPT] * len(rows))
@@ -230,7 +223,6 @@ def _check_id(spec: EnvSpec, place: str) -> None:
 
 
 def _order(args: "StarPOConfig", num_rows: int) -> list[int]:
-    """The row that each group of the run plays."""
     count = args.num_rollouts * args.groups_per_generation if args.max_steps > 0 else num_rows
     rollouts = [group // args.groups_per_generation for group in range(count)]
     return in_passes(range(num_rows), range(num_rows), rollouts, np.random.default_rng(args.seed))

@@ -28,12 +28,7 @@ _OF_START_STATES = ("env", "seed", "kwargs", "prompt", "env_index")
 
 
 class Tasks:
-    """The environments of a run and its start states, one row per training group.
-
-    Args:
-        env: One environment or several; ``None`` with a data set.
-        dataset: Your own start states, see `start_states`; ``None`` with ``env``.
-        args: Numbers of rollouts and start states.
+    """The environments of a run and its start states, one row per training group, from ``env`` or a user's ``dataset``.
 
     Attributes:
         specs: The environments, in an order that all processes share. Evaluation may add others after them.
@@ -102,20 +97,12 @@ class Tasks:
         return dict(self.rows[self._first_rows[task, seed]])
 
     def columns(self, starts: Iterable[tuple[int, int]]) -> dict[str, list[Any]]:
-        """What TRL gives reward functions of these start states: the columns of the data set, without ``prompt``.
-
-        Args:
-            starts: Index of the environment, and seed; at least one.
-        """
+        """What TRL gives reward functions of start states (environment, seed): the data set's columns."""
         rows = [self.row(*start) for start in starts]
         return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
 
     def digest_of_columns(self, task: int) -> str:
-        """SHA-256 of the user's columns of an environment's start states; empty without such columns.
-
-        Args:
-            task: Index of the environment.
-        """
+        """SHA-256 of the user's columns of an environment's start states; empty without such columns."""
         own = [name for name in self.rows.column_names if name not in _OF_START_STATES]
         if not own:
             return ""
@@ -126,7 +113,6 @@ class Tasks:
 
     @cached_property
     def _first_rows(self) -> dict[tuple[int, int], int]:
-        """The first row of each start state (index of the environment, seed), in the order of the rows."""
         indices = self.rows["env_index"] if "env_index" in self.rows.column_names else [0] * len(self.rows)
         first: dict[tuple[int, int], int] = {}
         for place, start in enumerate(zip(indices, self.rows["seed"], strict=True)):
@@ -134,11 +120,7 @@ class Tasks:
         return first
 
     def check_rows_agree(self) -> None:
-        """Check that the rows of each start state agree in all columns, because a start state has one V*.
-
-        Raises:
-            StartStateError: If rows of a data set do not agree.
-        """
+        """Raise `StartStateError` unless the rows of each start state agree, because a start state has one V*."""
         if not self._from_dataset:
             return
         for place, row in enumerate(self.rows):
@@ -157,11 +139,7 @@ class Tasks:
         return rows.add_column("kwargs", [self.spec(env).key[1] for env in rows["env_index"]])
 
     def rows_for_evaluation(self, dataset: Dataset | IterableDataset, held_out: bool = False) -> Dataset:
-        """A user's own rows for TRL's evaluation, see `start_states.dataset_for_evaluation`.
-
-        Args:
-            dataset: The rows.
-            held_out: Whether a checkpoint may be chosen by them.
+        """A user's own rows for TRL's evaluation; ``held_out`` says that a checkpoint may be chosen by them.
 
         Raises:
             SeedOverlapError: If they are held out, but the run trains on one of them.
@@ -184,21 +162,11 @@ class Tasks:
         return [name for name in self.rows.column_names if name not in known]
 
     def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
-        """Start states of an extra rollout, one row per group, for all processes together.
-
-        Args:
-            rollout: Number of the rollout in the run, from 0.
-            attempt: Number of the extra rollout for it, from 0.
-        """
+        """Start states of an extra rollout for all processes, one row per group; both numbers count from 0."""
         return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset, self._hardness)
 
     def difficulty(self, task: int, seed: int) -> float:
-        """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum.
-
-        Args:
-            task: Index of its environment.
-            seed: Its seed.
-        """
+        """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum."""
         return self._hardness[task](seed)
 
 

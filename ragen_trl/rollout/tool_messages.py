@@ -1,9 +1,7 @@
 """What a chat template writes about tools: their descriptions in the first prompt, and the results of calls.
 
-The template is rendered around marker texts, as `chat.Chat` does for user messages, and must only append. A reply is
-rendered as plain text, because its tokens are never taken from the rendering. How the template itself writes a call
-says in which form the model was trained to make one. A template whose calls are not read here is refused, before
-anything is played.
+The template is rendered around marker texts, as in `chat.Chat`, and must only append. How it writes a call says in
+which form the model was trained to make one; a template whose calls are not read here is refused.
 """
 
 import json
@@ -42,12 +40,7 @@ class Render(Protocol):
 
 
 class ToolMessages:
-    """The texts around tools in one chat template.
-
-    Args:
-        render: Renders messages.
-        control: Hides and tokenises control tokens.
-        refuse: Makes the error for a template that cannot be used; called with what is wrong.
+    """The texts around tools in one chat template; ``refuse`` makes the error for one that cannot be used.
 
     Attributes:
         call_format: The form in which the template writes calls, one of ``ragen_envs.CALL_FORMATS``.
@@ -105,7 +98,6 @@ class ToolMessages:
         )
 
     def _form(self, opening: str) -> str | None:
-        """The form that writes a call as the template does."""
         written = self._written(opening) or ""
         # From the tag, or else from the first brace: before them stands what begins an assistant's message.
         for form, begin in zip(CALL_FORMATS, ("<tool_call>", "{"), strict=True):
@@ -137,7 +129,6 @@ def _tool(text: str) -> dict[str, Any]:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """The same JSON value with every text in it changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Files and folders are written whole or not at all.
 
-They are written beside their place, as ``<name>.partial``, and get their name when they are on the disk: without the
-``fsync`` before the rename, a power cut leaves empty files under the final name.
+They are written as ``<name>.partial`` and get their name when they are on the disk: without the ``fsync`` before the
+rename, a power cut leaves empty files under the final name.
 """
 
 import os
@@ -33,7 +33,7 @@ def partial_of(target: Path) -> Path:
 
 
 def fresh_partial(target: Path) -> Path:
-    """Make an empty folder to fill for `move_into_place`. What a killed process has left there is removed."""
+    """Make an empty folder to fill for `move_into_place`; what a killed process has left there is removed."""
     partial = partial_of(target)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -41,10 +41,7 @@ def fresh_partial(target: Path) -> Path:
 
 
 def move_into_place(target: Path) -> None:
-    """Rename ``<name>.partial``, a finished folder, to ``target``.
-
-    An earlier folder there is moved aside first, to ``<name>.former``, and then deleted.
-    """
+    """Rename ``<name>.partial``, a finished folder, to ``target``; an earlier one is moved aside, then deleted."""
     partial, former = partial_of(target), target.with_name(f"{target.name}.former")
     for path in partial.rglob("*"):
         if path.is_file():

@@ -1,7 +1,4 @@
-"""Tensors in float64, whatever device the model is on.
-
-Apple's MPS has no float64. What needs it is computed on the CPU there, from where the result goes back as float32.
-"""
+"""Tensors in float64 on any device. Apple's MPS has none: there they are computed on the CPU and go back as float32."""
 
 from typing import Any
 

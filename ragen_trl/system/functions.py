@@ -1,4 +1,4 @@
-"""Functions by name, so that an option can hold one: on the command line, in a saved file, in another process."""
+"""Functions by name, so an option can hold one: on the command line, in a saved file, in another process."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,11 +12,7 @@ class FunctionNameError(UserError, ValueError):
 
 
 def function_named(name: str, home: str = "") -> Callable[..., Any]:
-    """The function behind ``"module:function"``; without a module one of ``home``.
-
-    Raises:
-        FunctionNameError: If there is none.
-    """
+    """The function behind ``"module:function"``, or behind a name in ``home``; `FunctionNameError` if none is."""
     module, _, function = name.rpartition(":")
     try:
         found = getattr(import_module(module or home), function)

@@ -8,13 +8,7 @@ _CHUNK = 1 << 22  # elements hashed at a time
 
 
 def hash_weight(digest: Any, name: str, weight: torch.Tensor) -> None:
-    """Add a weight to a digest, with its name, dtype and shape.
-
-    Args:
-        digest: Of ``hashlib``.
-        name: Of the weight.
-        weight: Whole, on any device.
-    """
+    """Add a whole weight, with its name, dtype and shape, to a digest of ``hashlib``."""
     digest.update(f"\n{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
     for piece in weight.reshape(-1).split(_CHUNK):
         digest.update(memoryview(piece.view(torch.uint8).cpu().numpy()))

@@ -1,8 +1,7 @@
-"""Returns memory that is free inside this process to the system.
+"""Returns memory that is free inside this process to the system; glibc only.
 
-Rollouts allocate tensors of always different sizes. The C library keeps what they free, in pieces between what is in
-use, so that a process with two gigabytes of tensors came to hold twelve, and two of them filled a machine of 24. Left
-out: other C libraries than glibc, where nothing happens, and memory of GPUs, which PyTorch keeps itself.
+Rollouts allocate tensors of ever different sizes, and the C library keeps what they free in pieces: a process with two
+gigabytes of tensors came to hold twelve.
 """
 
 import ctypes

@@ -1,9 +1,4 @@
-"""Progress of long work: a bar with the remaining time on a terminal, a line now and then in a log file.
-
-Both come from tqdm. In a log file a bar that is drawn over itself would be one endless line. Where standard output or
-standard error is no terminal, a whole line is written to standard output every half a minute instead, and none for work
-that takes less. Nothing is coloured.
-"""
+"""Progress of long work: tqdm's bar on a terminal, and whole lines in a log file, one every half a minute."""
 
 import os
 import sys
@@ -18,8 +13,7 @@ _LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s ({percentage:.0f} %) in {elapsed
 class _Lines(tqdm):  # type: ignore[misc, type-arg]
     """A progress bar that writes lines.
 
-    Relies on tqdm: it calls ``display`` at most every ``mininterval``, and with ``msg=""`` to clear a bar; ``clear``
-    draws over it.
+    Relies on tqdm, which calls ``display`` at most every ``mininterval``, and with ``msg=""`` to clear a bar.
     """
 
     disable: bool
@@ -42,15 +36,7 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
 
 
 def progress_bar(total: int, description: str, unit: str, hidden: bool = False, initial: int = 0) -> "tqdm[Any]":
-    """A bar on a terminal (standard error), else lines (standard output); of several processes only the first shows it.
-
-    Args:
-        total: How many units there are.
-        description: What is in progress.
-        unit: Name of a unit, in the singular.
-        hidden: Show nothing.
-        initial: How many units were done before.
-    """
+    """A bar of ``total`` units, ``initial`` of them done before; without a terminal lines. First process only."""
     hidden = hidden or os.environ.get("RANK", "0") != "0"
     shown: dict[str, Any] = {"total": total, "desc": description, "unit": unit, "initial": initial, "leave": False}
     if sys.stderr.isatty() and sys.stdout.isatty():

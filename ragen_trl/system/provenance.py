@@ -45,10 +45,7 @@ def _processor() -> str:
 
 @cache
 def package_version() -> str:
-    """Version and commit of this package: ``0.1.0 (commit 1fce96b4…)``, or the version alone without a checkout.
-
-    As they are when a process first asks: that is nearest to the code that it has loaded.
-    """
+    """``0.1.0 (commit 1fce96b4…)`` as a process first asks, or the version alone without a checkout."""
     version_, commit = _versions().get("ragen-trl", "not installed"), commit_of(Path(__file__))
     return version_ if commit is None else f"{version_} (commit {commit})"
 

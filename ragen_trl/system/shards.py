@@ -1,9 +1,7 @@
 """Weights that are divided over processes, by FSDP2 or by DeepSpeed ZeRO-3, under one set of names.
 
-FSDP2 (``torch.distributed.fsdp.fully_shard``) makes distributed tensors of parameters, each process with its rows, and
-gathers a module's before its forward pass. ZeRO-3 empties parameters and keeps a process's part of each, flat and
-padded, in ``ds_tensor``. Here a whole tensor is gathered from its parts, or cut into them, one at a time. Left out:
-FSDP1, whose parameters are views of one flat tensor; ZeRO-3 with parts on a disk.
+FSDP2 makes distributed tensors of parameters, each process with its rows. ZeRO-3 empties parameters and keeps a
+process's part of each, flat and padded, in ``ds_tensor``. Here one whole tensor at a time is gathered or cut.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +16,6 @@ from transformers.integrations import deepspeed
 
 
 def _zero3(value: torch.Tensor) -> Any:
-    """The parameter if ZeRO-3 has divided it, else ``None``."""
     return value if "ds_id" in vars(value) else None
 
 
@@ -43,9 +40,7 @@ def part(value: torch.Tensor) -> torch.Tensor:
 def whole(value: torch.Tensor, held: torch.Tensor | None = None) -> torch.Tensor:
     """A parameter gathered from its parts, without a graph; all processes call it together.
 
-    Args:
-        value: The parameter.
-        held: This process's part of other weights that are divided as the parameter is; unset: the parameter's own.
+    With ``held``, this process's part of other weights that are divided as the parameter is, those.
     """
     held = part(value) if held is None else held
     if isinstance(value, DTensor):
@@ -64,12 +59,7 @@ def whole(value: torch.Tensor, held: torch.Tensor | None = None) -> torch.Tensor
 
 
 def part_of(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """This process's part of a whole tensor, divided as a parameter is; all processes get those of the first one's.
-
-    Args:
-        weight: The whole tensor, on the parameter's device and in its dtype.
-        value: The parameter.
-    """
+    """This process's part of the first one's whole ``weight``, divided as the parameter ``value`` is."""
     if isinstance(value, DTensor):
         local: torch.Tensor = distribute_tensor(weight, value.device_mesh, value.placements).to_local()
         return local
@@ -85,11 +75,7 @@ def part_of(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Copy all weights, either of which may be divided over processes, one at a time.
-
-    Raises:
-        ValueError: If the models have different weights.
-    """
+    """Copy all weights, either of which may be divided, one at a time; ``ValueError`` if the models differ in them."""
     theirs, ours = (dict(model.state_dict(keep_vars=True)) for model in (source, target))
     if theirs.keys() != ours.keys():
         raise ValueError(f"they differ in {sorted(theirs.keys() ^ ours.keys())[:3]}")
@@ -102,12 +88,7 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
 
 
 def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
-    """Copy the first process's weights to all, before they are divided.
-
-    Args:
-        parameters: On any device.
-        device: Of the processes, through which they go one by one.
-    """
+    """Copy the first process's weights to all, one by one through the processes' device, before they are divided."""
     if not torch.distributed.is_initialized():
         return
     for parameter in parameters:
@@ -117,10 +98,7 @@ def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
 
 
 def whole_on_first(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Whole weights, gathered one by one and kept on the CPU of the first process.
-
-    All processes call it together. The others, which would hold a copy each, get none.
-    """
+    """Whole weights on the CPU of the first process alone, gathered one by one by all processes together."""
     is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     found = {}
     for name, value in values.items():
@@ -152,15 +130,7 @@ def _divided_as(moment: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> torch.Tensor:
-    """``clip_grad_norm_`` for parameters of which some are divided by FSDP2 and some are whole on every process.
-
-    Args:
-        parameters: They have gradients.
-        limit: Of the global L2 norm.
-
-    Returns:
-        The norm before, the same on all processes.
-    """
+    """``clip_grad_norm_``, also for parameters that FSDP2 has divided; the global L2 norm before."""
     if not any(isinstance(value, DTensor) for value in parameters):
         return torch.nn.utils.clip_grad_norm_(parameters, limit)
     gradients = [value.grad for value in parameters if value.grad is not None]
@@ -195,15 +165,7 @@ def built_whole() -> Iterator[None]:
 
 
 def divide_by_layer(model: nn.Module, layers: type[nn.Module], device: torch.device) -> None:
-    """Divide a model over all processes with FSDP2: each of its layers gathers its own weights, the model the rest.
-
-    All processes hold the same weights before. It is called, and not a part of it.
-
-    Args:
-        model: The model.
-        layers: The class of its layers.
-        device: Of the processes.
-    """
+    """Divide a model with FSDP2: each of its ``layers`` gathers its own weights, the model the rest."""
     mesh = torch.distributed.init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for layer in [module for module in model.modules() if isinstance(module, layers)]:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
@@ -217,9 +179,9 @@ def sharded_modules(model: nn.Module) -> list[FSDPModule]:
 
 @contextmanager
 def whole_weights(model: nn.Module) -> Iterator[None]:
-    """Gather FSDP2's weights once, so that in this block processes may make different numbers of forward passes.
+    """Gather FSDP2's weights once, so processes may make different numbers of forward passes in this block.
 
-    All processes must enter it together. Without a sharded module nothing happens.
+    All processes must enter it together.
     """
     modules = [(module, _frees_after_forward(module)) for module in sharded_modules(model)]
     for module, _ in modules:
@@ -232,7 +194,7 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
 
 
 def release(model: nn.Module) -> None:
-    """Free gathered weights that FSDP2 has left whole, which its root and its head are after a forward pass.
+    """Free gathered weights that FSDP2 has left whole, as its root and its head are after a forward pass.
 
     Such a copy does not follow what is written into the parts, and has ``requires_grad`` as it was when it was made.
     """

@@ -1,7 +1,4 @@
-"""A SQLite file of a known format: a missing file is created, a file of another format is refused.
-
-This is what a cache on disk needs besides its tables. Left out: migrations; a file of another version is refused.
-"""
+"""A SQLite file of a known format: a missing file is created, one of another format or version is refused."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,10 +12,8 @@ from ragen_trl.errors import UserError
 class SqliteFile:
     """An open SQLite file. A derived class says what it holds.
 
-    Args:
-        path: The file. It and its folder are created if they are missing.
-        timeout: Seconds to wait while another process writes.
-        threads: Whether threads share the connection. The derived class must then lock it.
+    Where threads share the connection, the derived class must lock it. Another process that writes is waited for
+    ``timeout`` seconds.
 
     Raises:
         UserError: An `error`, if the file is not SQLite, belongs to another program, has another version, or cannot be

@@ -1,7 +1,4 @@
-"""What commands say on a terminal. Colour is for terminals only; none where NO_COLOR is set (https://no-color.org).
-
-Apart from ``progress.py``, which loads tqdm: ``--help`` needs a bold line at once.
-"""
+"""What commands say on a terminal. Colour is for terminals only; none where NO_COLOR is set (https://no-color.org)."""
 
 import os
 import sys

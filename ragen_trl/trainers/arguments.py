@@ -1,7 +1,4 @@
-"""The arguments of a trainer that TRL's users know: what becomes of reward functions, and what is refused by name.
-
-Left out: the options of TRL's configuration, which are in ``config/trl_options.py``.
-"""
+"""The arguments of a trainer that TRL's users know: what becomes of reward functions, and what is refused by name."""
 
 import inspect
 import logging
@@ -42,12 +39,7 @@ class ArgumentError(UserError, TypeError):
 
 
 def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any]) -> None:
-    """Refuse arguments in GRPOTrainer's order, and those of GRPOTrainer that do not exist here.
-
-    Args:
-        env: As the trainer got it.
-        processing_class: As the trainer got it.
-        refused: TRL's arguments that are refused unless they are ``None``.
+    """Refuse arguments in GRPOTrainer's order, and arguments of GRPOTrainer that do not exist here.
 
     Raises:
         ArgumentError: With the remedy.
@@ -67,14 +59,7 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
 
 
 def check_call(kind: type, init: Callable[..., None], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError`, which names the trainer that was called, for arguments that do not fit.
-
-    Args:
-        kind: The trainer's class.
-        init: The constructor that gets the arguments at last; Python would name its class.
-        args: By position.
-        kwargs: By name.
-    """
+    """Raise `ArgumentError`, in the name of the trainer's class, for arguments that its constructor does not take."""
     try:
         inspect.signature(init).bind(None, *args, **kwargs)
     except TypeError as error:
@@ -85,13 +70,7 @@ def check_call(kind: type, init: Callable[..., None], args: Sequence[Any], kwarg
 def policy_for_trl(
     model: str | PreTrainedModel, args: StarPOConfig, adapter: PeftConfig | None, processing_class: Any
 ) -> str | PreTrainedModel:
-    """The policy as TRL takes it; a GGUF file becomes a folder. Asked last, since a path is what is missed least.
-
-    Args:
-        model: As the trainer got it.
-        args: The configuration.
-        adapter: As the trainer got it.
-        processing_class: As the trainer got it.
+    """The policy as TRL takes it; a GGUF file becomes a folder.
 
     Raises:
         ArgumentError, UnsupportedModelError: If TRL would load the tokenizer or a reference from the path of a model
@@ -121,7 +100,6 @@ def _check_namespace(env: str) -> None:
 
 
 def _no_environment(env: Any) -> str:
-    """Why this cannot make environments; empty if it may."""
     if isinstance(env, torch.nn.Module):
         return "a model"
     if env is None or isinstance(env, str | EnvSpec | gymnasium.Env) or not callable(env):
@@ -152,11 +130,7 @@ def environment_return(episode_return: list[float], **_: Any) -> list[float]:
 
 
 def listed_rewards(reward_funcs: Any) -> list[RewardFunction]:
-    """Reward functions as a list; a text or a path is one model.
-
-    Raises:
-        ArgumentError: If there is something that is none.
-    """
+    """Reward functions as a list; a text or a path is one model. `ArgumentError` for anything else."""
     single = isinstance(reward_funcs, str | os.PathLike) or callable(reward_funcs)
     given = [reward_funcs] if single else list(reward_funcs or [])
     for one in given:
@@ -190,15 +164,7 @@ def unique_reward_names(names: Sequence[str]) -> list[str]:
 
 
 def aligned_processing_classes(given: Any, count: int) -> list[Any] | None:
-    """TRL's list of tokenizers of reward models, with one for the environment's return, which needs none.
-
-    Args:
-        given: A tokenizer, or a list of them.
-        count: Reward functions that the user gave.
-
-    Raises:
-        ArgumentError: If there are not as many.
-    """
+    """TRL's list of tokenizers of reward models, with one for the return; `ArgumentError` if not as many."""
     if given is None:
         return None
     classes = given if isinstance(given, list) else [given]
@@ -211,16 +177,9 @@ def aligned_processing_classes(given: Any, count: int) -> list[Any] | None:
 
 
 def check_columns(functions: Sequence[Any], missing: Sequence[str]) -> None:
-    """Refuse evaluation rows without the columns that reward functions read, and warn where one may read them.
+    """Raise `ArgumentError` for evaluation rows that lack columns which reward functions read; warn if they may.
 
     A function reads those that its parameters name, and may read others by ``**columns``; by ``**_`` it reads none.
-
-    Args:
-        functions: The user's reward functions.
-        missing: Columns of the training rows that the evaluation's do not have.
-
-    Raises:
-        ArgumentError: With the function, the columns and the remedy.
     """
     for function in functions:
         if not missing or isinstance(function, str | torch.nn.Module):

@@ -30,8 +30,7 @@ class NoCheckpointError(UserError, FileNotFoundError):
 def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
     """The checkpoints of a run that were written to their end, by step.
 
-    Transformers writes ``trainer_state.json`` last (held by a contract test): a folder without a readable one is what a
-    killed process or a full disk leaves.
+    Transformers writes ``trainer_state.json`` last: a folder without a readable one is what a killed process leaves.
     """
     folders = {}
     for folder in Path(output_dir).glob("checkpoint-*"):
@@ -50,13 +49,7 @@ def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
 def last_resumable_checkpoint(
     output_dir: str | os.PathLike[str], steps_per_rollout: float, max_steps: int
 ) -> Path | None:
-    """The newest of `whole_checkpoints` at the end of a rollout, or of the run; ``None`` if there is none.
-
-    Args:
-        output_dir: The folder of all checkpoints.
-        steps_per_rollout: Updates on one rollout.
-        max_steps: Updates of the whole run; -1 where epochs decide that.
-    """
+    """The newest of `whole_checkpoints` at the end of a rollout or of the run (-1: no ``max_steps``), or ``None``."""
     folders = whole_checkpoints(output_dir)
     ended = [step for step in folders if _is_an_end(step, steps_per_rollout, max_steps)]
     return folders[max(ended)] if ended else None
@@ -65,17 +58,10 @@ def last_resumable_checkpoint(
 def resumable_checkpoint(
     asked: str | bool | None, output_dir: str, steps_per_rollout: float, max_steps: int
 ) -> Path | None:
-    """The checkpoint to resume from.
-
-    Args:
-        asked: Its folder; ``True``, or that word from a command line, for `last_resumable_checkpoint`; ``False`` or
-            ``None`` for none.
-        output_dir: As for `last_resumable_checkpoint`.
-        steps_per_rollout: As for `last_resumable_checkpoint`.
-        max_steps: As for `last_resumable_checkpoint`.
+    """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_resumable_checkpoint`.
 
     Raises:
-        NoCheckpointError: If ``True`` was asked for and there is no whole one, or a folder that is none.
+        NoCheckpointError: If ``True`` was asked for and there is no whole one, or the folder is not a checkpoint.
         CheckpointError: If it was saved between two updates on one rollout, whose trajectories are gone.
     """
     if not asked:
@@ -99,22 +85,14 @@ def resumable_checkpoint(
 
 
 def _is_an_end(step: int, steps_per_rollout: float, max_steps: int) -> bool:
-    """Whether no further update needs the rollout of this one."""
     return steps_per_rollout <= 1 or step % steps_per_rollout == 0 or 0 < max_steps <= step
 
 
 def check_parts(checkpoint: Path, engine_processes: int) -> None:
-    """Refuse a checkpoint whose optimizer DeepSpeed has written in another number of parts than it would read.
+    """Raise `CheckpointError` if DeepSpeed has written the optimizer in another number of parts than it would read.
 
-    DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed the optimizer would
-    silently begin again.
-
-    Args:
-        checkpoint: Its folder.
-        engine_processes: The processes of a launch with DeepSpeed; 0 for any other launch.
-
-    Raises:
-        CheckpointError: With the number.
+    DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed (0 processes) the
+    optimizer would silently begin again.
     """
     parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
     if parts and parts != engine_processes:

@@ -1,10 +1,4 @@
-"""Checks of what a trainer's hooks and reward functions return, made at once, so that the message names the hook.
-
-The length of an epoch is checked here as well, which is known when the data set is; and what is known with the model: a
-router's loss, and whether there is an adapter to merge.
-
-Left out: values that are wrong but possible; only the subclass knows what they should be.
-"""
+"""Checks of what a trainer's hooks and reward functions return, made at once, so the message names the hook."""
 
 import functools
 import math
@@ -49,13 +43,9 @@ class EnvironmentsFailError(UserError, RuntimeError):
 def check_played(trajectories: Any, starts: Sequence[Start], strict: bool) -> None:
     """Raise `HookError` unless ``rollout`` returned one trajectory per start, in their order.
 
-    Members of a group, and A*-PO's V*, are told by their places. Which of a group is which does not matter.
-
-    Args:
-        trajectories: What it returned.
-        starts: What it was given.
-        strict: Whether a place says more than its start state, an environment or columns for reward functions. Then
-            outcome seeds are compared, too, where the hook has not left them out.
+    Members of a group, and A*-PO's V*, are told by their places. ``strict``: a place says more than its start state (an
+    environment, columns for reward functions), so outcome seeds are compared, too, where the hook has not left them
+    out.
     """
     if not isinstance(trajectories, Sequence):
         raise HookError(f"rollout returned a {type(trajectories).__name__}; return a list with a trajectory per start")
@@ -71,13 +61,7 @@ def check_played(trajectories: Any, starts: Sequence[Start], strict: bool) -> No
 
 
 def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:
-    """Raise `EnvironmentsFailError`, on all processes together, if every episode of a rollout failed.
-
-    Args:
-        trajectories: This process's.
-        failures: Failed episodes of all processes.
-        count: Episodes of all processes.
-    """
+    """Raise `EnvironmentsFailError`, on all processes together, if all ``count`` episodes of a rollout failed."""
     if failures < count:
         return
     reason = str(trajectories[0].turns[-1].info["error"]).strip() if trajectories else "see the other processes"
@@ -88,15 +72,11 @@ def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> 
 
 
 def checked_groups(groups: Any, count: int, most: int) -> list[int]:
-    """What ``select_groups`` returned, as a list.
-
-    Args:
-        groups: Indices, as a list, a tensor or an array.
-        count: How many groups there are.
-        most: How many an update may have: those of a rollout, for which its micro-batches have room.
+    """What ``select_groups`` returned (a list, a tensor or an array), as a list.
 
     Raises:
-        HookError: If these are not ascending indices of groups, or too many.
+        HookError: If these are not ascending indices of ``count`` groups, or more than ``most``, which micro-batches
+            have room for.
     """
     listed = groups.tolist() if hasattr(groups, "tolist") else groups
     if not isinstance(listed, Iterable):
@@ -116,13 +96,7 @@ def checked_groups(groups: Any, count: int, most: int) -> list[int]:
 
 
 def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]) -> None:
-    """Raise `HookError` unless ``advantages`` returned finite numbers in one of its two shapes.
-
-    Args:
-        advantages: What was returned.
-        trajectories: B, trajectories of all processes.
-        tokens: (L, T), completion tokens of this process.
-    """
+    """Raise `HookError` unless ``advantages`` returned finite numbers: (B,) of all processes, or (L, T) of this one."""
     shape = tuple(getattr(advantages, "shape", ()))
     if not isinstance(advantages, torch.Tensor) or shape not in ((trajectories,), tokens):
         found = f"shape {shape}" if isinstance(advantages, torch.Tensor) else f"type {type(advantages).__name__}"
@@ -139,15 +113,7 @@ def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]
 
 
 def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
-    """Raise `OptionError` for epochs that end within an update.
-
-    Transformers would make the update of what is left, and begin another one.
-
-    Args:
-        args: The ``StarPOConfig``.
-        micro_batches: Of an epoch, on one process.
-        updates: Of the run.
-    """
+    """Raise `OptionError` for epochs that end within an update: Transformers would make the update of what is left."""
     size = args.gradient_accumulation_steps
     if micro_batches % size and updates * size > micro_batches:
         of_update = 1 / args.steps_per_rollout
@@ -162,10 +128,7 @@ def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
 def check_router(args: Any, with_router_loss: bool) -> None:
     """Raise `OptionError` where the rows of a trajectory that is several rows would be in different updates.
 
-    Args:
-        args: The ``StarPOConfig``.
-        with_router_loss: Whether a mixture of experts adds its load-balancing loss, a mean of each micro-batch, for
-            which rows stay in the micro-batches that they were dealt to.
+    A mixture's load-balancing loss is a mean of each micro-batch, so rows stay where they were dealt to.
     """
     updates = args.steps_per_generation // args.gradient_accumulation_steps
     if with_router_loss and updates > 1:
@@ -205,14 +168,7 @@ def check_loss(loss: Any) -> None:
 def parts_of_loss(
     logprobs: torch.Tensor, entropies: torch.Tensor | None, inputs: Mapping[str, Any], mask: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """For `raise_not_finite`: what the loss of a micro-batch was calculated from, by name, at its sampled tokens.
-
-    Args:
-        logprobs: (B, T) of the policy.
-        entropies: (B, T) of the policy.
-        inputs: TRL's tensors: (B, T), (B, 1) or (B,).
-        mask: (B, T) bool, the sampled tokens.
-    """
+    """For `raise_not_finite`: what a micro-batch's loss was calculated from, by name, at its (B, T) sampled tokens."""
     named = {"log-probabilities of the policy": logprobs, "entropies": entropies}
     named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
     return {
@@ -223,13 +179,7 @@ def parts_of_loss(
 
 
 def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.Tensor]) -> NoReturn:
-    """Raise `NotFiniteError`; all processes do, as soon as the loss of one of them is not finite.
-
-    Args:
-        loss: This process's, of one micro-batch.
-        place: Step and micro-batch.
-        parts: What `parts_of_loss` gives.
-    """
+    """Raise `NotFiniteError`; all processes do, as soon as the loss of one of them is not finite."""
     value = loss.item()
     bad = {name: int((~torch.isfinite(part)).sum()) for name, part in parts.items()}
     found = [f"{name} ({count} of {parts[name].numel()} sampled tokens)" for name, count in bad.items() if count]
@@ -239,13 +189,7 @@ def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.T
 
 
 def check_gradient(norm: float, step: int, taken: bool = False) -> None:
-    """Raise `NotFiniteError` unless the norm of the gradient, which all processes know, is finite.
-
-    Args:
-        norm: Global L2 norm, before it is clipped.
-        step: The optimizer step that would follow.
-        taken: Whether it was taken already.
-    """
+    """Raise `NotFiniteError` unless the gradient's global norm is finite; ``taken``: the step was taken already."""
     if not math.isfinite(norm):
         raise NotFiniteError(
             f"step {step}: the norm of the gradient is {norm}, although every loss was finite; "
@@ -265,11 +209,8 @@ def check_scored(scores: Sequence[Any]) -> None:
 def checked_rewards(function: Any) -> Any:
     """The reward function with a check that names it when it returns what TRL cannot use or takes for "no reward".
 
-    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". A function or an
-    object that TRL awaits is still awaited. A reward model, and the name of one, are returned unchanged.
-
-    Args:
-        function: As TRL takes it.
+    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". What TRL awaits is
+    still awaited. A reward model, and the name of one, are returned unchanged.
     """
     if not callable(function) or isinstance(function, torch.nn.Module):
         return function

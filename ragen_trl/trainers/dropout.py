@@ -1,10 +1,8 @@
 """Dropout off: sampled tokens are scored, and trained, in the very network that sampled them.
 
-A sampler runs without dropout. A loss with dropout would take the log-probabilities of another network for those of
-the policy: the ratio of the first update is then not 1 but noise, and A*-PO's log-ratio to its reference carries the
-noise of both. TRL's ``disable_dropout`` reaches only modules of type ``torch.nn.Dropout``; many models keep a
-probability as a number instead, PEFT's LoHa and LoKr keep a dictionary of them, and mixtures of experts have jitter of
-the same kind.
+With dropout in the loss, the ratio of the first update is not 1 but noise, and A*-PO's log-ratio carries the noise of
+both policies. TRL's ``disable_dropout`` reaches only ``torch.nn.Dropout``; many models keep a probability as a number,
+PEFT's LoHa and LoKr keep a dictionary of them, and mixtures of experts have jitter of the same kind.
 """
 
 from typing import Any
@@ -16,14 +14,7 @@ _NAMES = ("dropout", "drop_path", "drop_prob", "layerdrop", "pdrop", "jitter")
 
 
 def switch_off_dropout(model: nn.Module) -> dict[str, float]:
-    """Set the probability of everything in the model that drops or disturbs activations in training to 0.
-
-    Args:
-        model: The model, with its adapters.
-
-    Returns:
-        What was switched off, by TRL too: name of the attribute or class → largest value.
-    """
+    """Set all dropout and jitter in a model to 0. Returns what it was: attribute or class → largest probability."""
     found: dict[str, float] = {}
     for module in model.modules():
         kind = type(module).__name__
@@ -44,7 +35,6 @@ def switch_off_dropout(model: nn.Module) -> dict[str, float]:
 
 
 def _largest(value: Any) -> float:
-    """The probability that an attribute holds, or the largest of those of several adapters; 0 if it holds none."""
     values = value.values() if isinstance(value, dict) else [value]
     numbers = [one for one in values if isinstance(one, float)]
     return max(numbers, default=0.0) if len(numbers) == len(values) else 0.0

@@ -27,14 +27,8 @@ def rollout_sums(
 ) -> dict[str, float]:
     """The sums that `rollout_means` divides, over all processes. Those of several batches may be added up first.
 
-    Args:
-        trajectories: This process's, filtered or not; at least one.
-        names: The environment of each.
-        envs: Names of all environments of the run, one of which may be listed twice. They fix the order of the sums, so
-            that it is the same on every process, whichever environments that process played.
-        total: Sums a tensor over all processes.
-        device: Device of that tensor.
-        counted: How many of the first trajectories count; the others only fill up a batch.
+    ``names`` has the environment of each of this process's trajectories, of which the first ``counted`` count. ``envs``
+    are all of the run, and fix the order of the sums on every process.
     """
     rows = [measure(trajectory) for trajectory in trajectories]
     sums: dict[str, float] = {}
@@ -64,13 +58,7 @@ def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
 def mean_difficulties(
     played: Sequence[TrajectorySummary], envs: Sequence[str], difficulty: Callable[[int, int], float]
 ) -> dict[str, float]:
-    """Mean difficulty of the start states that were played, of each environment: two have no common scale.
-
-    Args:
-        played: The trajectories of all processes.
-        envs: Names of all environments of the run.
-        difficulty: Of an environment's index and a seed.
-    """
+    """Mean difficulty of all processes' start states, of each environment: two have no common scale."""
     found: dict[str, list[float]] = {}
     for one in played:
         name = f"{one.env}/difficulty" if len(set(envs)) > 1 else "difficulty"
@@ -115,10 +103,7 @@ def masked_means(
 ) -> dict[str, float]:
     """The mean of each column of a micro-batch where the mask is not 0, over all processes; 0 if it is 0 everywhere.
 
-    Args:
-        columns: Tensors of the mask's shape, by name.
-        mask: Of any shape. A mask that is not boolean or integer weighs.
-        total: Sums a tensor over all processes.
+    A mask that is not boolean or integer weighs.
     """
     used = mask.bool()
     weights = mask[used] if mask.is_floating_point() else used.new_ones(int(used.sum()))
@@ -132,11 +117,7 @@ def scored_columns(
 ) -> dict[str, torch.Tensor]:
     """What an update logs of each token, whatever its loss: the entropy and, where there is a reference, the KL (k3).
 
-    Args:
-        logprobs: (B, T) of the policy in training, nats.
-        entropies: (B, T), nats.
-        inputs: The micro-batch, with ``ref_per_token_logps`` (B, T) or without.
-        mask: (B, T), true at sampled tokens.
+    All tensors are (B, T), log-probabilities and entropies in nats; ``mask`` is true at sampled tokens.
     """
     columns = {"entropy": entropies}
     if "ref_per_token_logps" in inputs:
@@ -147,16 +128,7 @@ def scored_columns(
 
 
 def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The largest |π(trained) / π(sampled) − 1| of a token: 0 up to rounding before the first update on a rollout.
-
-    Args:
-        logprobs: (B, T) of the policy in training.
-        sampled: (B, T) of the policy that sampled.
-        mask: (B, T), true at sampled tokens.
-
-    Returns:
-        A scalar; 0 if the mask is empty.
-    """
+    """The largest |π(trained) / π(sampled) − 1| of a token, from (B, T) log-probabilities; 0 if the mask is empty."""
     difference = (logprobs - sampled)[mask]
     return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
 
@@ -170,12 +142,8 @@ def sampler_metrics(
 ) -> dict[str, float]:
     """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names and one of ours.
 
-    Args:
-        difference: (B, T) the trainer's log-probabilities minus the sampler's; NaN where the sampler gave none.
-        ratio: (B, T) or (B, 1) importance ratios.
-        unbounded: The same before they were cut off at bounds or masked, of which the share is logged.
-        mask: (B, T), 1 at sampled tokens.
-        gather: Joins tensors of one shape from all processes.
+    ``difference`` is (B, T), trainer's minus sampler's log-probabilities, NaN where the sampler gave none; ``ratio``
+    and ``unbounded`` (before bounds) are (B, T) or (B, 1) importance ratios.
     """
     gaps = difference[mask.bool() & ~difference.isnan()].abs()
     counted = mask.bool() if ratio.shape == mask.shape else mask.any(dim=1)
@@ -207,12 +175,7 @@ def shown_advantages(
 ) -> list[float]:
     """One number for each trajectory of all processes: its advantage (the mean over its tokens), or 0 if dropped.
 
-    Args:
-        rollout: Everything sampled.
-        kept: Indices of the groups that are trained on.
-        chosen: What is trained on.
-        advantages: (B,) of all processes, (L, T) of this one, or ``None`` if no group was kept.
-        gather: Joins the lists of all processes, in the order of the processes.
+    ``advantages`` are (B,) of all processes, (L, T) of this one, or ``None`` if no group was kept.
     """
     groups = set(kept)
     values = iter([] if advantages is None else _one_each(chosen, advantages, gather))

@@ -1,7 +1,6 @@
 """The model card of a trained agent: TRL's, with what it plays in place of a question to a chat model.
 
-A question without the environment's first message means nothing to an agent, and its reply lacks the beginning that
-it was trained with. What is relied on: TRL's card has a section "Quick start" before "Training procedure".
+Relies on TRL's card having a section "Quick start" before "Training procedure".
 """
 
 import json
@@ -26,13 +25,7 @@ _PROCEDURE = "## Training procedure\n"
 
 
 def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
-    """Change the card that TRL wrote.
-
-    Args:
-        folder: Where it is.
-        specs: The environments that the model was trained in.
-        args: Limits and manner of play.
-    """
+    """Change the card that TRL wrote in a folder to one of an agent that plays ``specs``."""
     path = folder / _FILE
     card = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
     section = _what_it_plays(specs, args)
@@ -54,13 +47,7 @@ def copy_card(source: Path, folder: Path) -> None:
 
 
 def add_results(folder: Path, table: str, played: str = "") -> None:
-    """Add a section with a run's results to a model's card.
-
-    Args:
-        folder: The model's.
-        table: Plain text.
-        played: Arguments of the environment there, if they are others than in training.
-    """
+    """Add a section with a run's results (plain text), and other arguments of the environment, to a model's card."""
     path = folder / _FILE
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _PROCEDURE not in card:  # a user's own

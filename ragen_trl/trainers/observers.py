@@ -1,8 +1,7 @@
 """Observers of rollouts: the collapse monitor, the recorder of trajectories, or one of your own.
 
-A trainer shows an observer each rollout once, after filter and advantages and before any training on it. It does so on
-every process, with that process's trajectories; what all processes know is in the rollout. Observers change nothing: a
-trainer with an observer and one without take the same steps.
+A trainer shows them each rollout once, on every process, after filter and advantages and before any training on it.
+Observers change nothing: a trainer takes the same steps with one and without.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ import torch
 
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.system.old_names import former_attribute
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,6 @@ class RolloutEvent:
     kept: tuple[int, ...]
     advantages: tuple[tuple[float, ...] | None, ...]
 
-    experience = former_attribute("experience", "rollout")
-
 
 class Observer(Protocol):
     """Any object with this method; add it with ``trainer.observers.append(...)``."""
@@ -53,14 +49,9 @@ def observe(
 ) -> RolloutEvent:
     """The event that observers are shown.
 
-    Args:
-        step: Optimiser steps so far.
-        rollout: Everything sampled.
-        kept: Indices of the kept groups.
-        chosen: The kept groups; some trajectories may have moved to another process.
-        advantages: (B,) for the chosen trajectories of all processes, (L, T) for the completion tokens of those on this
-            process, or ``None`` if no group was kept.
-        gather: Joins the lists of all processes, in the order of the processes.
+    ``chosen`` are the kept groups, of which some trajectories may have moved to another process. ``advantages`` are
+    (B,) of all chosen trajectories, (L, T) for the completion tokens of those on this process, or ``None`` if no group
+    was kept.
     """
     by_row: dict[int, tuple[float, ...]] = {}
     if advantages is not None:

@@ -1,16 +1,9 @@
 """One step off (``one_step_off_policy``): the next rollout is played while the present one is trained on.
 
-When a rollout is there, filtered and refilled, the next one begins in a thread, with the weights of this moment: a copy
-of the policy, or what vLLM was just sent. Then the trainer scores and trains. So every rollout but the first is sampled
-by the policy before the last rollout's updates, never by an older one. What it needs is fixed where it begins: start
-states, seeds, environments, weights. So it is a function of these, however long anything takes.
-
-Only this thread plays while it runs: whatever else plays (evaluation, refills, `policy`) waits for it first. Errors of
-the thread are raised where the trainer takes the rollout. A checkpoint waits for the rollout, too, and holds it,
-because the weights that played it are gone.
-
-Left out: older rollouts, whose ratios no longer correct much; and filters that play on in the thread, because what a
-refill plays depends on the rewards.
+It begins in a thread when a rollout is filtered and refilled, with the weights of this moment: a copy of the policy, or
+what vLLM was just sent. Start states, seeds, environments and weights are fixed then, however long anything takes.
+Whatever else plays waits for it. Errors of the thread are raised where the trainer takes the rollout. A checkpoint
+waits for it, too, and holds it, because the weights that played it are gone.
 """
 
 import json
@@ -48,12 +41,7 @@ class _Stopped(Exception):
 
 
 class _StopsWhenTold(PolicyAround):
-    """A policy that stops before its next turn when it is told to.
-
-    Args:
-        inner: Its attributes are found here, too: the hook `rollout` is given the same policy, played ahead or not.
-        stopped: Set to stop it.
-    """
+    """A policy that stops before its next turn when ``stopped`` is set; attributes of ``inner`` are found here, too."""
 
     def __init__(self, inner: Policy, stopped: threading.Event) -> None:
         super().__init__(inner)
@@ -71,11 +59,9 @@ class _StopsWhenTold(PolicyAround):
 class RolloutAhead:
     """A rollout that is played in a thread of its own, or that a checkpoint held.
 
-    Args:
+    Attributes:
         starts: Starts of this process's episodes.
         step: Optimizer steps of the weights that play it.
-
-    Attributes:
         played: The episodes, once it is over without an error.
         error: What the thread raised.
         seconds: How long they took.
@@ -110,11 +96,7 @@ class RolloutAhead:
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until it is over; Ctrl-C interrupts this.
-
-        Raises:
-            RolloutAheadError: In the rollout's own thread, which would wait for itself.
-        """
+        """Wait until it is over; Ctrl-C interrupts this. `RolloutAheadError` in the rollout's own thread."""
         if threading.current_thread() is self._thread:
             raise RolloutAheadError(
                 "the hook rollout asked the trainer for a policy or an evaluation, while it is played ahead of "

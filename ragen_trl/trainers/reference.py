@@ -1,15 +1,8 @@
 """The policy at one moment, frozen, as a copy of the weights that training changes: what the KL is measured to.
 
-The reference that A*-PO regresses against, and where ``beta`` is 0 that of ``log_kl``.
-
-The copy is swapped into the policy's own module while the reference is needed. So there is no second module to patch,
-prepare and save like the first (TRL binds its fused head to one instance, Accelerate its autocast). For LoRA the copy
-is as large as the adapters, for full training as large as the model, and a checkpoint of the policy never holds it. A
-LoRA that adds nothing yet is only switched off. That costs no memory, and the reference with its cached V* is then the
-base model, the same for every rank and every random first factor of the adapter.
-
-Where FSDP2 or DeepSpeed ZeRO-3 divides the policy, each process copies and exchanges its own part. Only for a
-fingerprint and for files are weights gathered, one at a time.
+The copy (of LoRA only the adapters) is swapped into the policy's own module while the reference is needed, so there is
+no second module to patch, prepare and save. A LoRA that adds nothing yet is only switched off: the reference with its
+cached V* is then the base model. Where FSDP2 or ZeRO-3 divides the policy, each process exchanges its own part.
 """
 
 import json
@@ -47,15 +40,12 @@ class ReferenceWeightsError(UserError, ValueError):
 class Reference:
     """The policy at this moment, frozen.
 
-    Make it when the policy has its adapters and before training begins. Later the weights may move to another device
-    or dtype.
-
-    Args:
-        policy: The unwrapped model. Its trainable parameters are copied; the others must not change.
+    Make it when the policy, unwrapped, has its adapters and before training begins. Its trainable parameters are
+    copied; the others must not change.
 
     Attributes:
         reanchored: Whether ``reanchor`` or ``load`` replaced what the constructor copied. Only then does a resumed run
-            need ``save`` and ``load``: otherwise it makes the same reference from the same initial policy.
+            need ``save`` and ``load``.
 
     Raises:
         ReferenceWeightsError: If no parameter of the policy is trainable.
@@ -75,10 +65,9 @@ class Reference:
         self._holds_parts = self._is_divided()  # of the weights, as the policy does
 
     def check_sendable(self) -> None:
-        """Check that vLLM, which is sent the parameters with their adapters merged, would get the reference.
+        """Raise `ReferenceWeightsError` where vLLM, which is sent merged weights, would not get the reference.
 
-        Raises:
-            ReferenceWeightsError: If the reference is the policy without its adapter, and the adapter has learnt.
+        That is where the reference is the policy without its adapter, and the adapter has learnt.
         """
         if self._weights is None and not self._adapters_add_nothing():
             raise ReferenceWeightsError(
@@ -91,9 +80,6 @@ class Reference:
         """The policy's module with the reference's weights, in evaluation mode and without gradients.
 
         Afterwards weights, modes and ``requires_grad`` flags are as before. Do not train in this block.
-
-        Raises:
-            ReferenceWeightsError: If a parameter has another shape than when it was copied.
         """
         release(self._policy)
         modes = [(module, module.training) for module in self._policy.modules()]
@@ -118,8 +104,7 @@ class Reference:
     def fingerprint(self) -> str:
         """SHA-256 of everything that the reference computes with: names and bytes of its weights, and its settings.
 
-        It is the same in every process and for one base model under any LoRA that is switched off. Training the policy
-        does not change it, so that the weights are read once for each reference.
+        It is the same in every process and for one base model under any LoRA that is switched off.
         """
         if self._fingerprint is None:
             self._fingerprint = self._hashed()
@@ -140,7 +125,7 @@ class Reference:
     def save(self, folder: str | Path) -> None:
         """Write the reference's weights to ``reference.safetensors`` in ``folder``, whole or not at all.
 
-        All processes call it together; the main one writes. The file does not depend on how the policy was divided.
+        All processes call it together. The file does not depend on how the policy was divided.
         """
         self._align()
         is_first, weights = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0, {}
@@ -154,11 +139,7 @@ class Reference:
             save_file(weights, partial, metadata={"adapters": "off" if self._weights is None else "on"})
 
     def load(self, folder: str | Path) -> None:
-        """Read the weights that ``save`` wrote.
-
-        Raises:
-            ReferenceWeightsError: If the file is missing or damaged, or belongs to a policy with other parameters.
-        """
+        """Read the weights that ``save`` wrote; `ReferenceWeightsError` if missing, damaged or another policy's."""
         path = Path(folder) / _FILE
         try:
             with safe_open(path, framework="pt") as file:
@@ -287,12 +268,10 @@ def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor, divides: 
 
 
 def _plain_name(name: str) -> str:
-    """A parameter's name without the parts that PEFT adds."""
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
 
 
 def _stable(settings: Any) -> Any:
-    """Settings without those that do not affect the computation; sets become lists."""
     if isinstance(settings, dict):
         return {
             str(name): _stable(value)

@@ -1,7 +1,4 @@
-"""The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them.
-
-Only wiring; what it needs of TRL's inside is in the folder `trl`.
-"""
+"""The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them."""
 
 import logging
 import math
@@ -71,9 +68,9 @@ class RolloutTrainer(TRLAdapter):
             ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
         args: The configuration.
         processing_class: The tokenizer; loaded with the model if unset.
-        reward_funcs: TRL reward functions to add to the environment's return; weights (``reward_weights``) count
-            the environment's return first. They also get ``trajectory``, a list of `Trajectory`. As in TRL, each may be
-            a function, an asynchronous one, a reward model, or the path or hub id of one.
+        reward_funcs: TRL reward functions to add to the environment's return, also asynchronous ones and reward models;
+            weights (``reward_weights``) count the environment's return first. They also get ``trajectory``, a list of
+            `Trajectory`.
         callbacks: As in TRL.
         optimizers: As in TRL.
         peft_config: As in TRL.
@@ -171,7 +168,6 @@ class RolloutTrainer(TRLAdapter):
         return args
 
     def _functions(self, args: StarPOConfig) -> list[Any]:
-        """The reward functions for TRL, the environment's return first."""
         functions = [environment_return, *map(checked_rewards, self._extra)]
         if args.reward_weights is not None and len(args.reward_weights) != len(functions):
             names = ", ".join(map(reward_name, functions))
@@ -179,7 +175,6 @@ class RolloutTrainer(TRLAdapter):
         return functions
 
     def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
-        """Rows for TRL's evaluation, from the user's if there are any; ``None`` if none is asked for."""
         if given is None:
             return self._rows_of(None) if args.eval_strategy != "no" else None
         rows = len(given) if isinstance(given, Dataset) else None
@@ -192,7 +187,6 @@ class RolloutTrainer(TRLAdapter):
         return self._rows_of(given, held_out=True)
 
     def _rows_of(self, given: Dataset | IterableDataset | None, held_out: bool = False) -> Dataset:
-        """The rows of an evaluation; of ``None`` the default ones."""
         tasks = self._tasks
         rows = tasks.evaluation_rows() if given is None else tasks.rows_for_evaluation(given, held_out)
         check_columns(self._extra, self._tasks.columns_missing(rows))
@@ -207,15 +201,15 @@ class RolloutTrainer(TRLAdapter):
         """As in TRL, on start states; for success with an interval, see `ragen_trl.evaluate`.
 
         Args:
-            eval_dataset: Start states, described as for ``train_dataset``, in any environment; any seeds, those of
-                training included. Unset: those of the constructor, or ``args.num_eval_seeds`` held-out ones.
+            eval_dataset: Start states, described as for ``train_dataset``, in any environment, with any seeds. Unset:
+                those of the constructor, or ``args.num_eval_seeds`` held-out ones.
             ignore_keys: As in TRL.
             metric_key_prefix: As in TRL.
 
         Raises:
             ArgumentError: If reward functions would lack columns.
             StartStateError, SeedOverlapError: If the rows do not describe start states.
-            OptionError: If a batch of the evaluation is no whole number of groups.
+            OptionError: If a batch of the evaluation is not a whole number of groups.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
         if at_once % self.num_generations_eval:
@@ -269,39 +263,28 @@ class RolloutTrainer(TRLAdapter):
 
     @property
     def _tolerance(self) -> Tolerance:
-        """How far the trainer's log-probabilities may be from the sampler's."""
         model = self.accelerator.unwrap_model(self.model)
         precision = precision_of(model, self.accelerator.mixed_precision, self.args.tf32)
         return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm, self.args.merge_lora)
 
     @property
     def _sampler_slack(self) -> float:
-        """By how much the sampler's log-probabilities may be above the trainer's, in nats.
-
-        Those of `TransformersPolicy` are from before top-k and top-p; vLLM's are from after them.
-        """
+        """Nats by which the sampler may be above the trainer: vLLM's values are from after top-k and top-p."""
         if not self.use_vllm or (self.top_p == 1 and not self.top_k):
             return 0.0
         return math.inf if self.top_k else -math.log(self.top_p)
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
-        """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
+        """Hook: play one episode per start, in one environment each. Override it to sample in another way.
 
-        Args:
-            starts: Start state, outcome seed and sampling seed of each episode.
-            envs: One environment per start.
-            policy: The model in training, or A*-PO's reference.
+        ``policy`` is the model in training, or A*-PO's reference.
         """
         return self._envs.play(envs, policy, starts)
 
     def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> Policy:
-        """The model as a policy, for ``evaluate`` and ``play``: it samples as training does.
+        """The model as a policy, for ``evaluate`` and ``play``: it samples as training does; temperature 0 is greedy.
 
         With a vLLM server (``vllm_mode="server"``) all processes must play together, and equally often.
-
-        Args:
-            temperature: Divides the logits; 0 is greedy.
-            model: The unwrapped model, where it is at hand.
         """
         args = self.args
         sampling = Sampling(args.max_reply_length, temperature, self.top_k, self.top_p, args.stop_at_answer)
@@ -350,7 +333,6 @@ class RolloutTrainer(TRLAdapter):
         return rollout, batch
 
     def _played(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> tuple[list[Trajectory], float]:
-        """An episode for each row, and the seconds that they took."""
         envs, started = self._environments(rows), time.perf_counter()
         with self.unwrapped_model() as model:
             starts = self._starts(rows, mode, attempt)
@@ -360,7 +342,6 @@ class RolloutTrainer(TRLAdapter):
 
     @property
     def _places_differ(self) -> bool:
-        """Whether rows of a rollout differ in more than their start states."""
         return len(self._tasks.specs) > 1 or bool(self._extra)
 
     def _environments(self, rows: list[dict[str, Any]]) -> list[AgentTurns]:
@@ -378,11 +359,9 @@ class RolloutTrainer(TRLAdapter):
         ]
 
     def _refill_rows(self, attempt: int, played: Sequence[TrajectorySummary] = ()) -> list[dict[str, Any]]:
-        """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset.
+        """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them.
 
-        Args:
-            attempt: Number of the extra rollout, from 1.
-            played: All that was played for this update before, for an algorithm that chooses by it.
+        ``played`` is all that was played for this update before, for an algorithm that chooses by it.
         """
         rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
@@ -391,6 +370,5 @@ class RolloutTrainer(TRLAdapter):
         return [dict(row) for row in repeated[first : first + local]]
 
     def _total(self, local: torch.Tensor) -> torch.Tensor:
-        """A tensor added up over all processes."""
         total: torch.Tensor = self.accelerator.reduce(local, reduction="sum")
         return total

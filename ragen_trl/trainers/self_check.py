@@ -1,10 +1,8 @@
 """Does the trainer compute what the sampler did? The tokens of the first rollout tell, before anything is learnt.
 
-Before the first update on a rollout, the policy that is trained is the policy that sampled. So both must give every
-sampled token the same log-probability, up to rounding. Where they do not, the ratio and the log-ratio of every loss
-here are wrong from the start, and nothing else shows it: rewards come in, and the loss falls. The figures come from
-the forward pass of the loss itself, so that the check costs nothing. Left out: rows for which the sampler gave no
-log-probabilities at all (a script's), and single tokens for which it gave NaN.
+Before the first update both must give every sampled token the same log-probability, up to rounding. Where they do not,
+the ratio of every loss is wrong from the start, and nothing else shows it: rewards come in, and the loss falls. The
+figures come from the forward pass of the loss itself, so the check costs nothing.
 """
 
 import logging
@@ -30,7 +28,7 @@ class Tolerance(NamedTuple):
 
     Attributes:
         mean: Of the mean over tokens.
-        largest: Of a single token; low precision has a long tail there, so that the mean decides.
+        largest: Of a single token; low precision has a long tail there.
         why: What rounds.
     """
 
@@ -57,13 +55,10 @@ def precision_of(model: PreTrainedModel, mixed_precision: str, tf32: bool | None
 
 
 def tolerance_for(precision: str, quantised: bool, vllm: bool, merged: bool = False) -> Tolerance:
-    """How far the trainer may be from the sampler.
+    """How far the trainer, of precision "float32", "float16" (or TF32) or "bfloat16", may be from the sampler.
 
-    Args:
-        precision: "float32", "float16" (TF32 as well, which has as many bits) or "bfloat16": the trainer's.
-        quantised: Whether the model's weights are in 8 or 4 bits.
-        vllm: Whether vLLM samples, in whatever precision it was started with.
-        merged: Whether replies are sampled with LoRA merged into the weights.
+    ``quantised`` weights have 8 or 4 bits; ``vllm`` may sample in another precision, ``merged`` with LoRA in the
+    weights.
     """
     if vllm:
         return OTHER_KERNELS
@@ -75,13 +70,9 @@ def tolerance_for(precision: str, quantised: bool, vllm: bool, merged: bool = Fa
 
 
 class Gap(NamedTuple):
-    """How far the log-probabilities of two computations are apart, in nats.
+    """How far two computations' log-probabilities of so many tokens are apart: mean and largest |difference| in nats.
 
-    Attributes:
-        tokens: How many tokens were compared.
-        mean: The mean |difference|.
-        largest: The largest |difference|.
-        position: Where that token is in its trajectory; the first token is 0.
+    ``position`` is where the token of the largest is in its trajectory, the first being 0.
     """
 
     tokens: int
@@ -99,15 +90,10 @@ class Gap(NamedTuple):
 
 
 def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
-    """The gap on this process, to be gathered and given to `Gap.of`.
+    """(4,) float32 of this process: number of tokens, sum and largest of |difference|, and the largest's position.
 
-    Args:
-        logprobs: (B, T) the trainer's, in nats.
-        batch: TRL's tensors of these rows: the sampler's log-probabilities, and the masks.
-        slack: By how much the sampler's may be larger. vLLM normalises what top-k and top-p leave.
-
-    Returns:
-        (4,) float32: number of tokens, sum of |difference|, largest |difference|, and its position.
+    ``logprobs`` are (B, T), in nats. The sampler's may be larger by ``slack``: vLLM normalises what top-k and top-p
+    leave.
     """
     sampled, mask = batch["sampling_per_token_logps"], sampled_mask(batch)
     known = (sampled.float() * mask != 0).any(dim=1, keepdim=True)
@@ -124,14 +110,7 @@ def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack
 
 
 def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
-    """Raise `SamplerMismatchError`, or warn, if a gap is more than rounding.
-
-    Args:
-        gap: Of all processes, so that all of them raise.
-        allowed: Of this run's precision.
-        model: The model's name or type.
-        stop: Whether to raise.
-    """
+    """Raise `SamplerMismatchError`, or warn unless ``stop``, if the gap of all processes is more than is allowed."""
     if gap.mean <= allowed.mean and gap.largest <= allowed.largest:
         return
     message = (

@@ -1,7 +1,7 @@
 """StarPO and StarPO-S: the algorithm, in the hooks of `TrajectoryTrainer`.
 
-With group-relative advantages (the GRPO form, GiGPO, MT-GRPO) only the policy is trained. The PPO forms also have a
-critic, which learns from every rollout before the policy does.
+With group-relative advantages only the policy is trained. The PPO forms also have a critic, which learns from every
+rollout before the policy does.
 """
 
 import math
@@ -23,7 +23,7 @@ from ragen_trl.trainers.trajectory import TrajectoryTrainer
 class StarPOTrainer(TrajectoryTrainer):
     """Train a language model as an agent, with StarPO or StarPO-S (RAGEN, arXiv 2504.20073).
 
-    Arguments and errors are those of `TrajectoryTrainer`; ``args`` is a ``StarPOConfig`` or ``StarPOSConfig``.
+    Arguments and errors are as in `TrajectoryTrainer`; ``args`` is a ``StarPOConfig`` or ``StarPOSConfig``.
 
     Attributes:
         critic: The value model of the PPO forms (``advantage="gae"``, ``"turn_gae"``, ``"bi_level_gae"``), or ``None``.

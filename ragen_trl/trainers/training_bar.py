@@ -10,12 +10,7 @@ from ragen_trl.system.progress import progress_bar
 
 
 class TrainingBar(TrainerCallback):
-    """A progress bar over optimizer steps, with the logged metrics in ``show`` at its end.
-
-    Args:
-        description: What is in progress.
-        show: Log key → short name on the bar.
-    """
+    """A progress bar over optimizer steps, with the metrics in ``show`` (log key → short name) at its end."""
 
     def __init__(self, description: str, show: dict[str, str]) -> None:
         self._description = description

@@ -1,7 +1,7 @@
 """The second half of a trainer: from a rollout to a loss, for every algorithm of this package.
 
-Only wiring; what it needs of TRL's inside is in the folder `trl`. An algorithm consists of four hooks, which every
-update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
+An algorithm is four hooks, which every update calls in this order: `rollout`, `select_groups`, `advantages`,
+`policy_loss`.
 """
 
 import logging
@@ -26,7 +26,6 @@ from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable, short_trajectory
 from ragen_trl.policies.model_support import short_context
 from ragen_trl.rollout.environments import save_play_options
-from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import (
     check_advantages,
@@ -55,8 +54,6 @@ from ragen_trl.trainers.trl.scoring import Scores
 
 logger = logging.getLogger(__name__)
 
-# Old names of what `policy_loss` gets.
-_FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
 # What the loss logs as a mean over a micro-batch's tokens.
 _TOKEN_MEANS = ("kl", "entropy", *(f"clip_ratio/{name}_mean" for name in ("low", "high", "region")), "cispo_clip_ratio")
 
@@ -81,7 +78,6 @@ class TrajectoryTrainer(OneStepOffTrainer):
         self._forget_training()
 
     def _forget_training(self) -> None:
-        """Begin without what an earlier training has left, perhaps in the middle of an update."""
         self._sampler_is_checked = False  # a resumed run may have another machine
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far
         self._begun = False  # whether a rollout of this update has something to train on
@@ -138,7 +134,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
         Args:
             model: The policy, perhaps wrapped; `score` gives its log-probabilities.
-            inputs: This process's micro-batch: TRL's tensors and those of ``loss_normalization.add_step_totals``.
+            inputs: This process's micro-batch: TRL's tensors, and what ``loss_normalization.add_step_totals`` adds.
         """
         loss = self.trl_loss(model, inputs)
         of_rows = self.loss_type in ROW_MEAN_LOSSES and not self._has_parts(inputs)
@@ -204,10 +200,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         return checked_groups(self.select_groups(rollout), rollout.num_groups, self.args.groups_per_generation)
 
     def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
-        """The generation batch of the kept groups, with advantages and scores; processes share the rows evenly.
-
-        All processes know all returns, so that they take the same decisions without communication.
-        """
+        """The generation batch of the kept groups, with advantages and scores; processes share the rows evenly."""
         self.rest_engine()
         self.record("train", filter_metrics(rollout, kept))
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
@@ -277,7 +270,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
     def _add_other_rows(self, inputs: Mapping[str, Any]) -> None:
         """For ratios of trajectories that are several rows: what each row's others add, under the present policy.
 
-        They may lie in other micro-batches of the update. So there is a pass over these before it, without gradients.
+        They may lie in other micro-batches of the update, so there is a pass over these before it, without gradients.
         """
         is_needed = self.importance_sampling_level == "sequence" and inputs.get("old_per_token_logps") is not None
         if not is_needed or "trajectory" not in inputs or inputs["skip"] or self._others_of == self.state.global_step:
@@ -294,7 +287,6 @@ class TrajectoryTrainer(OneStepOffTrainer):
             part["others_log_ratio"] = of_part
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Fill micro-batches with rows that begin alike, or are of similar length, where the loss allows it."""
         args, accelerator = self.args, self.accelerator
         if depends_on_split(args, self.aux_loss_enabled):
             return [cut_to_longest(part) for part in micro_batches]
@@ -317,11 +309,11 @@ class TrajectoryTrainer(OneStepOffTrainer):
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         self._add_other_rows(inputs)
         # Micro-batches hold different numbers of tokens: their means are weighted by their share.
-        # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
+        # A micro-batch of filler says nothing about the policy, so nothing is logged of it.
         share = inputs["token_share"].item()
         with self.revised_metrics(dict.fromkeys(_TOKEN_MEANS, share), keep=not inputs["empty"]) as is_logged:
             with self.recorded_scores() as scores:
-                loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
+                loss = self.policy_loss(model, inputs)
             check_loss(loss)
             check_scored(scores)
             mask = sampled_mask(inputs)
@@ -355,7 +347,6 @@ class TrajectoryTrainer(OneStepOffTrainer):
         return float(largest)
 
     def _log_update(self, without_bonus: torch.Tensor, deviation: float) -> None:
-        """Log, once an update, the largest deviation, and the loss without the bonus, as TRL does with its own."""
         self._loss_without_bonus = self._loss_without_bonus.to(without_bonus.device) + without_bonus
         self._ratio_deviation = max(self._ratio_deviation, deviation)
         if not self.accelerator.sync_gradients:
@@ -379,14 +370,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             self.check_gap_to_sampler(torch.cat(self._gaps))
 
     def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
-        """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.
-
-        Args:
-            parts: (n · 4,) of this process, n results of `measure_gap`.
-
-        Raises:
-            SamplerMismatchError: If they differ by more than rounding and ``args.sampler_check`` is "stop".
-        """
+        """Compare with the sampler, by each process's results of `measure_gap`; may raise `SamplerMismatchError`."""
         gap = Gap.of(self.accelerator.gather(parts))
         check_gap(gap, self._tolerance, self.model_name, self.args.sampler_check == "stop")
         return gap

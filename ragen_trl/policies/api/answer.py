@@ -42,8 +42,8 @@ class Answer:
     Attributes:
         text: What the model wrote; ``""`` if it wrote nothing or refused.
         cut: Whether the token limit ended it.
-        prompt_tokens: Tokens that were sent, as the server counts them; ``None`` if it does not say.
-        completion_tokens: Tokens that were written, including hidden thoughts; ``None`` if the server does not say.
+        prompt_tokens: Tokens that were sent, by the server's count; ``None`` if it does not say.
+        completion_tokens: Tokens that were written, hidden thoughts included; ``None`` if the server does not say.
         body: The server's JSON, unchanged.
     """
 
@@ -55,14 +55,7 @@ class Answer:
 
 
 def read_answer(body: str) -> Answer:
-    """Read the first choice of a chat completion.
-
-    Args:
-        body: The server's JSON.
-
-    Raises:
-        ApiAnswerError: If it has no choice that can be read.
-    """
+    """The first choice of a server's JSON; `ApiAnswerError` if none can be read."""
     try:
         content = json.loads(body)
         choice = content["choices"][0]
@@ -90,6 +83,5 @@ def error_in(body: str) -> dict[str, Any]:
 
 
 def _count(usage: object, name: str) -> int | None:
-    """A number of tokens; ``None`` if the server gives none, or something that is not a number."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

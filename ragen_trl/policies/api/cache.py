@@ -1,10 +1,8 @@
-"""Answers of a server on disk, so that a killed evaluation does not pay for any answer twice.
+"""Answers of a server on disk, so a killed evaluation does not pay for any answer twice.
 
-One SQLite file with a write-ahead log. Every answer is its own transaction and is on disk before it is used, so a
-killed process leaves it complete or not at all. The request is stored with it, without the key. Only answers are kept;
-a repeated command asks again for what failed. Left out: deleting and evicting answers (delete the file). The cache does
-not notice if a server changes the model of a name and address. The command makes one file per evaluation, which keeps
-such answers apart.
+One SQLite file with a write-ahead log. Every answer is its own transaction and on disk before it is used. The request
+is stored with it, without the key. What failed is asked again. The cache does not notice if a server changes the model
+of a name and address.
 """
 
 import hashlib
@@ -47,23 +45,12 @@ class ApiCache(SqliteFile):
         self._lock = threading.Lock()  # one connection for one thread at a time
 
     def get(self, request: dict[str, Any]) -> str | None:
-        """The stored JSON for a request, or ``None``.
-
-        Args:
-            request: All that the answer depends on: endpoint, model, options, messages, seed.
-
-        Raises:
-            ApiCacheError: If the file cannot be read.
-        """
+        """The stored JSON for a request, which is all that the answer depends on; ``None`` if there is none."""
         with self._named_errors(), self._lock:
             return self._body(_canonical(request))
 
     def put(self, request: dict[str, Any], body: str) -> str:
-        """Store an answer. Returns the stored one, which is another process's answer if that came first.
-
-        Raises:
-            ApiCacheError: If the file cannot be written.
-        """
+        """Store an answer. Returns the stored one, which is another process's answer if that came first."""
         content = _canonical(request)
         with self._named_errors(), self._lock:
             self._connection.execute(

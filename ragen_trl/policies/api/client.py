@@ -1,13 +1,9 @@
 """Chat completions over HTTP from any OpenAI-compatible server: one answer, or a named error that says what to do.
 
 Failures that may pass (429, 5xx, timeouts, broken connections) are tried again with exponential back-off and jitter,
-never sooner than the server's ``Retry-After``. Others are reported at once, in two kinds, because one bad conversation
-must not end an evaluation: `ApiAccessError` concerns all requests, every other error a single one. The
-server may have worked on a request that timed out, and may charge for it; the client cannot know.
-
-It uses threads and not asyncio, because a rollout is a plain function that may be called from a notebook, where an
-event loop is already running. Left out: streaming, tools, several choices per request, and endpoints other than
-``/chat/completions``.
+never sooner than the server's ``Retry-After``. Of others `ApiAccessError` concerns all requests, every other error a
+single one, because one bad conversation must not end an evaluation. Threads and not asyncio, because a rollout may be
+called from a notebook, where an event loop is already running.
 """
 
 import email.utils
@@ -118,11 +114,7 @@ class ApiClient:
         self._http.close()
 
     def complete(self, payload: dict[str, Any], stop: threading.Event | None = None) -> Answer:
-        """Send a request until there is an answer.
-
-        Args:
-            payload: The JSON body of the request.
-            stop: Once it is set, no further attempt is made.
+        """Send a request's JSON body until there is an answer, or until ``stop`` is set.
 
         Raises:
             ApiAccessError: If the server will not answer any request.

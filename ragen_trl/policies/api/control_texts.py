@@ -1,8 +1,7 @@
 """Texts that a server may read as control tokens, broken by a character that nobody sees.
 
-A chat completion takes text. Servers like vLLM read ``<|im_end|>`` in a message as the end of the message, so that a
-page could speak in the model's name. The client does not know the server's tokens. It knows how those of the common
-families look, and breaks what looks like one. Left out: tokens of another look.
+Servers like vLLM read ``<|im_end|>`` in a message as the end of the message, so a page could speak in the model's name.
+The client does not know the server's tokens; it knows how the common families' tokens look.
 """
 
 import re
@@ -18,12 +17,5 @@ _CONTROL = re.compile(
 
 
 def broken(text: str) -> tuple[str, list[str]]:
-    """Break what looks like a control token.
-
-    Args:
-        text: Content of a message.
-
-    Returns:
-        The text to send, and what was broken in it; the same text and nothing if there is nothing to break.
-    """
+    """The text of a message with what looks like a control token broken, and what was broken in it."""
     return _CONTROL.sub(lambda found: found[0][0] + BREAK + found[0][1:], text), _CONTROL.findall(text)

@@ -24,7 +24,7 @@ class ApiCounts:
         retries: How many of them were repetitions.
         failures: Requests that were given up.
         answers: Answers that this process received.
-        without_usage: How many of those do not give their tokens, so that tokens and cost are too low.
+        without_usage: How many of those do not give their tokens, so tokens and cost are too low.
         prompt_tokens: Tokens sent for the answers.
         completion_tokens: Tokens written in the answers.
         stored_answers: Answers read from the cache; they were paid for earlier.

@@ -1,14 +1,9 @@
 """A policy that asks an OpenAI-compatible server: for evaluation and demonstrations, never for training.
 
-It reads and writes text, so its trajectories have no token ids (``imitation/demonstrations.py`` gives them those of a
-local model). Each row keeps its conversation: system message, user messages, and the replies as the server gave them.
-
-What the protocol cannot do is not imitated. A reply prefix cannot be forced: the model writes its whole reply itself,
-and only the first message shows it the format. A thought that a server keeps apart from the reply is not in the reply,
-so such models play with ``think=False``. There is no ``top_k``. Options that a server adds (vLLM: the model's
-``generation_config``) stay. Left out: token limits of a trajectory, because only the server could count them.
-
-The server tokenises the messages, so what looks like a control token in them is broken (`control_texts`).
+It reads and writes text, so its trajectories have no token ids. Each row keeps its conversation. A reply prefix cannot
+be forced: only the first message shows the format. A thought that a server keeps apart is not in the reply, so such
+models play with ``think=False``. There is no ``top_k``, and no token limit of a trajectory. The server tokenises the
+messages, so what looks like a control token in them is broken (`control_texts`).
 """
 
 import logging
@@ -41,9 +36,9 @@ _OPTIONAL = ("seed", "temperature", "top_p")
 class ApiPolicy(Policy):
     """Asks a server for each reply, all rows side by side.
 
-    A request that finally fails becomes a reply with ``error``. The episode ends there, truncated, which says nothing
-    about the model. As long as no request was answered at all, the failure is raised instead, because then the address,
-    the model or an option is wrong.
+    A request that finally fails becomes a reply with ``error``, and the episode ends there, truncated. As long as no
+    request was answered at all, the failure is raised instead, because then the address, the model or an option is
+    wrong.
 
     Args:
         model: The model's name on the server.
@@ -51,8 +46,7 @@ class ApiPolicy(Policy):
         client: The server; by default the one that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name.
         cache: Keeps the answers. Without one they are lost when the process ends.
         system_prompt: Content of a system message, which may be empty; ``None`` sends none.
-        leave_out: The fields among ``"seed"``, ``"temperature"`` and ``"top_p"`` that the server refuses. For a field
-            that is left out the server uses its default.
+        leave_out: The fields among ``"seed"``, ``"temperature"`` and ``"top_p"`` that the server refuses.
         token_limit: The server's name for the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
             OpenAI's reasoning models require and which includes their hidden thoughts.
 
@@ -163,8 +157,7 @@ class ApiPolicy(Policy):
         sent = {name: value for name, value in options.items() if name not in self._leave_out}
         limit = request.max_tokens(self.sampling.max_tokens)
         payload = {"model": self.model, "messages": messages, self._token_limit: limit, **sent}
-        # "dice" is the sampling seed. Stored answers are found by this name, so it stays.
-        return {"endpoint": self._client.url, "dice": sampling_seed, "payload": payload}
+        return {"endpoint": self._client.url, "seed": sampling_seed, "payload": payload}
 
     def _sent(self, message: "Message") -> "Message":
         content, found = broken(message["content"])
@@ -178,7 +171,6 @@ class ApiPolicy(Policy):
         return {**message, "content": content} if found else message
 
     def _ask_all(self, questions: Sequence[dict[str, Any]]) -> list[Answer | ApiError]:
-        """Answers in order, each of them or its failure."""
         stop = threading.Event()
         with _finishing(ThreadPoolExecutor(self._client.concurrency), stop) as threads:
             futures = [threads.submit(self._ask, question, stop) for question in questions]

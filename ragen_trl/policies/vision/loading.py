@@ -31,13 +31,7 @@ def check_named_policy(model: str | None, args: StarPOConfig, adapter: PeftConfi
 def picture_processor(
     model: str | PreTrainedModel, args: StarPOConfig, processing_class: Any
 ) -> tuple[PictureProcessor | None, PreTrainedTokenizerBase | None]:
-    """The picture processor of a run and its tokenizer; with text, ``None`` and the class as it was given.
-
-    Args:
-        model: The policy, or its path or hub id.
-        args: ``observation`` says what messages show, ``model_init_kwargs`` how a model is loaded.
-        processing_class: A tokenizer, a processor, or ``None``.
-    """
+    """The picture processor of a run and its tokenizer; with text, ``None`` and ``processing_class`` as given."""
     if args.observation == "text":
         return None, processing_class
     given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}

@@ -1,9 +1,8 @@
 """Replies from a vision model in training: contexts grow by text and pictures, and each is read once.
 
 It is `TransformersPolicy` with three changes. In its contexts, the tokens of a picture have numbers of their own, equal
-only for equal pictures, so that rows which share a beginning share its passes as before, and rows with other pictures
-do not. The vision tower looks at each different picture once, and what it sees is handed to every pass that reads one
-of its tokens. And places are in three dimensions (`positions`). Tokens that stand for parts of pictures are never
+only for equal pictures, so only rows with the same pictures share passes. The vision tower looks at each different
+picture once. And places are in three dimensions (`positions`). Tokens that stand for parts of pictures are never
 sampled; like top-k and top-p, this does not change the log-probabilities that are reported.
 """
 
@@ -40,19 +39,7 @@ class _Look(NamedTuple):
 
 
 class VisionPolicy(TransformersPolicy):
-    """Samples replies from Qwen2.5-VL or Qwen3-VL.
-
-    Args:
-        model: The model. Its mode (train or eval) is restored after each call.
-        chat: Decodes replies and writes the control tokens of pictures.
-        sampling: How tokens are drawn.
-        pictures: Makes patches of pictures.
-        autocast: Makes the context in which the model runs.
-        merge_lora: Whether replies are sampled with LoRA merged into the weights.
-
-    Raises:
-        UnsupportedModelError: As `TransformersPolicy`.
-    """
+    """Samples replies from Qwen2.5-VL or Qwen3-VL, as `TransformersPolicy` does; ``pictures`` makes patches."""
 
     def __init__(
         self,
@@ -152,7 +139,6 @@ class VisionPolicy(TransformersPolicy):
 
 
 def _joined(looks: list[_Look]) -> Any:
-    """Several looks as the output of a vision tower, which Transformers takes instead of pixels."""
     deeper = [list(layer) for layer in zip(*(look.deeper for look in looks), strict=True)]
     parts = [look.parts for look in looks]
     return BaseModelOutputWithDeepstackFeatures(pooler_output=parts, deepstack_features=deeper)

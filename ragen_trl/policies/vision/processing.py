@@ -1,8 +1,7 @@
 """Pictures as a vision model takes them: patches of pixels, and the control tokens that stand for them in a text.
 
-The patches are made by the model's own image processor, the one that works with Pillow; torchvision is not needed. How
-large a picture is, the environment decides (``image_size``): the processor only rounds it to whole tokens. Left out:
-videos, and the processor of a model as a whole, which Transformers does not load without torchvision.
+The model's own image processor makes the patches, in its Pillow form; torchvision is not needed. The environment
+decides how large a picture is (``image_size``): the processor only rounds it to whole tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +23,7 @@ from ragen_trl.trajectory import Picture
 
 
 class PictureProcessor:
-    """Makes patches and control tokens of pictures.
-
-    Args:
-        image_processor: The model's.
-        tokenizer: The model's.
-        config: The model's configuration, which names the control tokens.
+    """Makes patches and control tokens of pictures, from the model's image processor, tokenizer and configuration.
 
     Attributes:
         image_id: The token that stands for a part of a picture, as often as it has parts.
@@ -87,17 +81,9 @@ class PictureProcessor:
 def load_processor(
     model: str | PreTrainedModel, config: PretrainedConfig, given: Any, options: Mapping[str, Any]
 ) -> tuple[PictureProcessor, PreTrainedTokenizerBase]:
-    """The picture processor and the tokenizer of a vision model.
+    """The picture processor and the tokenizer of a vision model (path, hub id or the model itself).
 
-    Args:
-        model: Path or hub id, or the model itself.
-        config: Its configuration.
-        given: The ``processing_class`` of a trainer: a tokenizer, a processor, or ``None`` to load the tokenizer.
-        options: Keyword arguments for loading, such as ``revision``.
-
-    Returns:
-        Both. The image processor is the given processor's, else the one beside the model, else it has the patch sizes
-        of the configuration.
+    ``given`` is the ``processing_class`` of a trainer: a tokenizer, a processor, or ``None`` to load the tokenizer.
     """
     source = model if isinstance(model, str) else config.name_or_path
     if isinstance(given, ProcessorMixin):

@@ -1,8 +1,4 @@
-"""A small Qwen2.5-VL or Qwen3-VL and its tokenizer, built here so that nothing has to be downloaded.
-
-The tokenizer is that of the embedded text model, with the control tokens of pictures. Like that model, both are pure
-functions of a seed.
-"""
+"""A small Qwen2.5-VL or Qwen3-VL and its tokenizer, built here so nothing has to be downloaded; functions of a seed."""
 
 from typing import Any
 
@@ -24,11 +20,7 @@ _VIDEO = "<|video_pad|>"
 
 
 def build_tiny_vision_tokenizer(vocab_size: int = 512) -> PreTrainedTokenizerFast:
-    """The tokenizer of the embedded model, with control tokens for pictures.
-
-    Args:
-        vocab_size: As for `build_tiny_tokenizer`.
-    """
+    """The tokenizer of the embedded model (`build_tiny_tokenizer`), with control tokens for pictures."""
     tokenizer = build_tiny_tokenizer(vocab_size)
     tokenizer.add_tokens(
         [AddedToken(text, special=True, normalized=False) for text in (*_VISION.values(), _VIDEO)], special_tokens=True
@@ -39,17 +31,10 @@ def build_tiny_vision_tokenizer(vocab_size: int = 512) -> PreTrainedTokenizerFas
 def build_tiny_vision_model(
     tokenizer: PreTrainedTokenizerFast, seed: int = 0, hidden_size: int = 64, num_layers: int = 2, family: str = "2.5"
 ) -> PreTrainedModel:
-    """Build a randomly initialised vision model of about 0.2 M parameters.
+    """Build a randomly initialised vision model of about 0.2 M parameters, float32, in evaluation mode.
 
-    Args:
-        tokenizer: Of `build_tiny_vision_tokenizer`.
-        seed: Fixes the initial weights; the global torch generator does not change.
-        hidden_size: Width of the language model; a multiple of 32.
-        num_layers: Blocks of the language model, and of the vision tower.
-        family: "2.5" or "3".
-
-    Returns:
-        The model, float32, in evaluation mode.
+    ``seed`` fixes the initial weights; the global torch generator does not change. ``hidden_size`` is a multiple of 32,
+    ``family`` "2.5" or "3".
     """
     kinds = {
         "2.5": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration),
@@ -70,7 +55,6 @@ def build_tiny_vision_model(
 
 
 def _text(tokenizer: PreTrainedTokenizerFast, hidden_size: int, num_layers: int) -> dict[str, Any]:
-    """The configuration of the language model."""
     heads = 4
     half = hidden_size // heads // 2
     third = half // 3  # of the rotary frequencies: height and width get one each, time the rest
@@ -97,7 +81,6 @@ def _text(tokenizer: PreTrainedTokenizerFast, hidden_size: int, num_layers: int)
 
 
 def _vision(hidden_size: int, num_layers: int, family: str) -> dict[str, Any]:
-    """The configuration of the vision tower."""
     own: dict[str, Any] = {"window_size": 56, "fullatt_block_indexes": [num_layers - 1]}
     if family == "3":
         own = {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}

@@ -1,7 +1,7 @@
 """TRL's client of a vLLM server, which reports failures at once and knows adapters.
 
-It relies on these parts of TRL 1.16, each checked by a test: ``VLLMClient`` has a ``session`` of requests, a
-``base_url`` and a ``model``, the name that it asks for; ``generate`` asks ``/v1/completions`` for it.
+Relies on ``VLLMClient`` having ``session``, ``base_url`` and ``model``, for which ``generate`` asks
+``/v1/completions``.
 """
 
 import socket
@@ -26,11 +26,6 @@ class ServerClient(VLLMClient):  # type: ignore[misc]  # TRL has no types
     """TRL's client of one server, which reports a failure at once, and knows adapters.
 
     TRL's tries again for a minute, in which a server may have been started again without the policy's weights.
-
-    Args:
-        base_url: As in TRL.
-        group_port: As in TRL.
-        connection_timeout: As in TRL.
     """
 
     def __init__(self, base_url: str, group_port: int = 51216, connection_timeout: float = 0.0) -> None:
@@ -46,22 +41,14 @@ class ServerClient(VLLMClient):  # type: ignore[misc]  # TRL has no types
             self.session.mount(scheme, adapter)
 
     def instance(self) -> str:
-        """The process that answers. Another one has other weights.
-
-        Raises:
-            OSError: If the server is not well.
-        """
+        """The process that answers; another one has other weights. ``OSError`` if the server is not well."""
         health = self.session.get(f"{self.base_url}/health", timeout=_HEALTH_SECONDS)
         if health.status_code != 200:
             raise OSError(f"/health answers {health.status_code}")
         return str(self.get_server_info()["instance_id"])
 
     def load_adapter(self, name: str, folder: str) -> None:
-        """Have the server read an adapter in PEFT's format.
-
-        Raises:
-            VLLMServerError: If it does not, with what it answers.
-        """
+        """Have the server read an adapter in PEFT's format; `VLLMServerError` with its answer if it does not."""
         body = {"lora_name": name, "lora_path": folder}
         answer = self.session.post(f"{self.base_url}/v1/load_lora_adapter", json=body)
         if answer.status_code != 200:
@@ -73,5 +60,5 @@ class ServerClient(VLLMClient):  # type: ignore[misc]  # TRL has no types
             )
 
     def unload_adapter(self, name: str) -> None:
-        """Have the server forget an adapter; one that it does not know is no error."""
+        """Have the server forget an adapter; it need not know it."""
         self.session.post(f"{self.base_url}/v1/unload_lora_adapter", json={"lora_name": name})

@@ -1,15 +1,10 @@
 """vLLM as TRL holds it: one engine in every process (colocate), or servers for all of them.
 
-Both take token ids, with a seed and a token limit for every row, and return token ids with log-probabilities. These are
-log-probabilities of the distribution that was sampled from. Unlike those of the Transformers backend, they are taken
-not only after the temperature but also after top-k and top-p (``logprobs_mode="processed_logprobs"``, which TRL sets in
-colocate mode and requires of a server). So TRL's importance ratio is exact.
-
-This module relies on these parts of TRL 1.16, each checked by a contract test: ``VLLMGeneration`` has ``llm`` in
-colocate mode, asleep at first with ``enable_sleep_mode``, and, on the main process, ``vllm_client`` in server mode.
-Left out: TRL's ``VLLMGeneration.generate``, which cuts a server's answer into slices by ``process_index *
-len(prompts)`` and is wrong as soon as processes have different numbers of rows, and which puts the engine to sleep
-after every turn; and tensor parallelism in colocate mode, because its processes would have to agree on every call.
+Both take token ids, with a seed and a token limit for every row, and return token ids with log-probabilities of the
+distribution that was sampled from: after the temperature, top-k and top-p (``logprobs_mode="processed_logprobs"``), so
+TRL's importance ratio is exact. Relies on ``VLLMGeneration`` having ``llm``, asleep at first with
+``enable_sleep_mode``, or ``vllm_client`` on the main process; its ``generate`` is not used, which is wrong as soon as
+processes have different numbers of rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,14 +98,9 @@ class ColocatedEngine:
 class ServedEngine:
     """Servers for all processes. The main process asks them for the rows of all; each process takes its own.
 
-    Every process must make the same number of calls. A process whose rows are finished calls without contexts.
-
-    Args:
-        servers: On the main process, ``None`` on the others.
-        process: Index of this process; 0 is the main one.
-        gather: Joins the lists of all processes in their order, on all of them (``accelerate.utils.gather_object``).
-        broadcast: Replaces the contents of a list by those of the main process's list.
-        restore: Sends the weights again to the servers of these indices, on all processes together.
+    Every process must make the same number of calls; one whose rows are finished calls without contexts. ``gather``
+    joins the lists of all processes in their order, ``broadcast`` replaces a list by the main process's, ``restore``
+    sends the weights again to the servers of these indices, on all processes together.
 
     Raises:
         VLLMServerError: On all processes, if a server does not answer.
@@ -158,7 +148,7 @@ def check_loadable(
 
     Raises:
         EngineError: If the model was built in memory and the engine is in this process.
-        AdapterError: If ``vllm_adapter_dir`` is set and the adapter is none that vLLM reads as PEFT does.
+        AdapterError: If ``vllm_adapter_dir`` is set and vLLM does not read the adapter as PEFT does.
     """
     if args.vllm_adapter_dir is not None:
         check_adapter(adapter_of(model, peft_config))
@@ -170,10 +160,9 @@ def check_loadable(
 
 
 class OwnGroup:
-    """Exchanges Python objects among all processes, in a group that nothing else uses.
+    """Exchanges Python objects among all processes, in a group that nothing else uses; all processes make it together.
 
-    A rollout in another thread exchanges while training adds up gradients. In one group the two would take each other's
-    messages. All processes make it together.
+    A rollout in another thread exchanges while training adds up gradients, and would take its messages in one group.
     """
 
     def __init__(self) -> None:
@@ -186,7 +175,7 @@ class OwnGroup:
         return [each for part in parts for each in part]
 
     def broadcast(self, objects: list[Any]) -> list[Any]:
-        """Replace the contents of a list by those of the main process's."""
+        """Replace the contents of a list by the main process's."""
         torch.distributed.broadcast_object_list(objects, src=0, group=self._group)
         return objects
 
@@ -199,11 +188,8 @@ def connect(
 ) -> Engine:
     """The engine that TRL has started or connected to.
 
-    Args:
-        generation: TRL's.
-        accelerator: Its processes share the servers.
-        restore: Sends the weights again to servers that lost them.
-        in_thread: Whether it is asked while the main thread trains.
+    ``restore`` sends the weights again to servers that lost them. ``in_thread``: it is asked while the main thread
+    trains.
     """
     if generation.mode == "server":
         servers = generation.vllm_client if accelerator.is_main_process else None

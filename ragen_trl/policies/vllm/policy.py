@@ -1,9 +1,7 @@
 """Replies from vLLM: whole contexts as token ids, one request a row.
 
-A row's context is kept here and sent in full at every turn. The engine's prefix cache, which is on by default, avoids
-computing it again. Every row has its own sampling seed; each turn sends a seed drawn from it. So a reply
-does not depend on its place in the batch (its logits do, by rounding). A reply ends like one of `TransformersPolicy`.
-Left out: text, which is never sent; image prompts; vLLM's options beyond those of ``Sampling``.
+A row's context is sent in full at every turn; the engine's prefix cache avoids computing it again. Each turn sends a
+seed drawn from the row's own, so a reply does not depend on its place in the batch (its logits do, by rounding).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +26,6 @@ _LARGEST_SEED = np.iinfo(np.int64).max
 
 @dataclass
 class _Row:
-    """One context and its random generator."""
-
     random: np.random.Generator
     ids: list[int] = field(default_factory=list)
 
@@ -37,18 +33,11 @@ class _Row:
 class VLLMPolicy(Policy):
     """Samples replies from a vLLM engine.
 
-    Args:
-        engine: The engine, in this process or on a server.
-        model: The policy whose weights the engine has. Only its limits are read; it never runs here.
-        chat: Decodes replies and knows the end-of-turn token.
-        sampling: How tokens are drawn.
-        max_length: Number of tokens that a trajectory may have after its first prompt, if there is a limit. An engine
-            whose contexts are shorter than the model's must have room for them.
-        refresh: Called by ``begin``; copies the policy's weights to the engine.
+    ``model`` is only read for its limits. An engine whose contexts are shorter than the model's must have room for a
+    first prompt and ``max_length`` tokens. ``refresh`` copies the policy's weights to the engine; ``begin`` calls it.
 
     Raises:
-        EngineError: By ``reply``, if the engine's contexts are shorter than the model's and a first prompt with
-            ``max_length`` tokens does not fit.
+        EngineError: By ``reply``, if there is no such room.
     """
 
     def __init__(

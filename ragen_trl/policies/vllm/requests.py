@@ -9,14 +9,7 @@ from ragen_trl.policies.sampling import Sampling
 
 @dataclass(frozen=True)
 class Context:
-    """One row's request to the engine.
-
-    Attributes:
-        ids: All tokens before the reply.
-        seed: Sampling seed of this reply.
-        max_tokens: Number of tokens that the reply may have.
-        row: Index of the row, the same in all its turns.
-    """
+    """One row's request: all tokens before the reply, the reply's seed and limit, and the row's index."""
 
     ids: list[int]
     seed: int
@@ -33,7 +26,7 @@ class Completion:
 
 
 def shared_options(sampling: Sampling) -> dict[str, Any]:
-    """The sampling options that all rows share; ``logprobs=0`` asks only for those of the sampled tokens."""
+    """The sampling options that all rows share; ``logprobs=0`` asks only about the sampled tokens."""
     return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "logprobs": 0}
 
 

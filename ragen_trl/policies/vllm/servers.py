@@ -1,17 +1,9 @@
 """vLLM servers, one or several: asked side by side, and waited for where one fails.
 
-A row stays with its server over all its turns, so that the server's prefix cache has its context. A server that does
-not answer is asked for its health until it answers or the patience is over. It may be another process then, which
-lacks the policy's weights: after every turn each server says which process it is (``instance_id`` of its
-``/server_info``). If that is not the one that got the weights, its answers of the turn are thrown away, it gets the
-weights again, and the same requests with the same seeds follow.
-
-What vLLM 0.31 does, measured with a server on the CPU: it keys cached contexts by the name and the path of an adapter.
-An adapter that is loaded in place from the same path is sampled on the keys and values of the one before. So each
-version has a name and a path of its own. A name that a server does not know, as after its start, is an error 404.
-
-Left out: a server that hangs while its health is good, which looks like one that takes long; servers of different
-models, which the trainer's check of its first rollout finds.
+A row stays with its server over all its turns, for the server's prefix cache. A server that comes back may be another
+process without the policy's weights: if ``instance_id`` of its ``/server_info`` has changed, its answers of the turn
+are thrown away, it gets the weights again, and the same requests with the same seeds follow. vLLM 0.31 keys cached
+contexts by the name and the path of an adapter, so each version has its own; an unknown name is an error 404.
 """
 
 import logging
@@ -36,10 +28,8 @@ _EVERY = 60.0  # seconds between two messages about a server that is waited for
 class Servers:
     """All servers as one, where TRL's trainer expects its ``VLLMClient``; on the main process only.
 
-    Args:
-        clients: A `ServerClient` for each server.
-        patience: Seconds to wait for a server that does not answer (``vllm_server_timeout``).
-        adapter_only: Whether weights come as adapters. Otherwise TRL sends them.
+    A server that does not answer is waited for ``patience`` seconds (``vllm_server_timeout``). Unless weights come as
+    adapters (``adapter_only``), TRL sends them.
 
     Attributes:
         target: Index of the server that gets what TRL sends.
@@ -97,11 +87,7 @@ class Servers:
     # Weights
 
     def begin_sending(self, index: int) -> None:
-        """Wait until a server is well, and make it the target.
-
-        Raises:
-            VLLMServerError: If it does not answer.
-        """
+        """Wait until a server is well, and make it the target; `VLLMServerError` if it does not answer."""
         instance = self._wait(index)
         client, known = self._clients[index], self._instances[index]
         if known not in (None, instance):
@@ -110,24 +96,15 @@ class Servers:
         self.target, self._instances[index] = index, instance
 
     def end_sending(self) -> None:
-        """Raise what sending has failed with.
-
-        Raises:
-            VLLMServerError: With the server.
-        """
+        """Raise the `VLLMServerError` that sending has failed with."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise self._error(self.target, failure) from failure
 
     def use_adapter(self, name: str, folder: str) -> None:
-        """Have every server load an adapter, and ask it with that one from now on.
+        """Have every server load an adapter in PEFT's format, or raise `VLLMServerError`, and ask it with that one.
 
-        Args:
-            name: That no other adapter has, or contexts of the other one would be found in the cache.
-            folder: In PEFT's format, as the servers see it.
-
-        Raises:
-            VLLMServerError: If a server does not load it.
+        Its name must be new, or contexts of another adapter would be found in the cache.
         """
         before, self._adapter = self._adapter, (name, folder)
         for index, client in enumerate(self._clients):
@@ -173,14 +150,8 @@ class Servers:
     ) -> tuple[list[Completion | None], list[int]]:
         """Send a request for each row that has no answer yet, side by side; rows of one request would share a seed.
 
-        Args:
-            rows: The process of each row, and its context.
-            answers: One for each row, ``None`` where there is none.
-            sampling: How tokens are drawn.
-            stop_ids: Tokens that end a reply.
-
-        Returns:
-            The answers, and the servers that lost their weights, whose rows have no answer: TRL must send them again.
+        ``rows`` are the process of each row, and its context. Returns the answers, and the servers that lost their
+        weights, whose rows have no answer.
 
         Raises:
             VLLMServerError: If a server does not answer for longer than the patience, or refuses a request.
@@ -232,7 +203,6 @@ class Servers:
             return list(pool.map(send, requests)), errors
 
     def _wait(self, index: int, cause: Exception | None = None) -> str:
-        """The process that answers as this server, now or within the patience."""
         client, began, told = self._clients[index], time.monotonic(), -math.inf
         since = time.strftime("%H:%M:%S")
         while True:
@@ -266,16 +236,12 @@ class Servers:
 def connected(
     base_url: str, group_port: int = 51216, connection_timeout: float = 0.0, adapter_only: bool = False
 ) -> Servers:
-    """The servers of a list of addresses; called where TRL makes its ``VLLMClient``.
+    """The servers of a list of addresses with commas between them; called where TRL makes its ``VLLMClient``.
 
-    Args:
-        base_url: One address or several, with commas between them.
-        group_port: For the first server's weights; each other one has the next port.
-        connection_timeout: Seconds to wait for a server, at the start and when it fails.
-        adapter_only: Whether weights come as adapters.
+    Each has the next port of ``group_port`` for its weights.
 
     Raises:
-        VLLMServerError: If one of them does not answer in time.
+        VLLMServerError: If one of them does not answer in ``connection_timeout`` seconds.
     """
     clients = []
     for index, url in enumerate(server_urls(base_url)):
@@ -295,16 +261,7 @@ def server_urls(base_url: str) -> list[str]:
 
 
 def on_main(servers: Servers | None, ask: Callable[[Servers], Any], broadcast: Callable[[list[Any]], list[Any]]) -> Any:
-    """What the servers answer the main process, on all processes. A failure too, or the others would wait.
-
-    Args:
-        servers: On the main process.
-        ask: Called with them there.
-        broadcast: Replaces the contents of a list by those of the main process's list.
-
-    Raises:
-        VLLMServerError: On all processes, if asking fails.
-    """
+    """What ``ask`` gets of the servers in the main process, or its `VLLMServerError`, on all processes."""
     shared: list[Any] = [None, None]
     cause = None
     if servers is not None:

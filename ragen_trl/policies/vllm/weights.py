@@ -1,12 +1,9 @@
 """How vLLM gets the policy's weights: all of them by TRL, or a LoRA adapter alone, through a folder.
 
-TRL loads whole weights into an engine of the same process, and sends them to a server over NCCL, a LoRA policy's with
-the adapter merged into them. A server reads an adapter alone from a folder that it shares with the trainer
-(``vllm_adapter_dir``); nothing but the name of the folder is sent. Every version has a folder of its own, because vLLM
-finds contexts in its cache by name and path. The one before is removed when all servers have the new one.
-
-This module relies on these parts of TRL 1.16, each checked by a contract test: ``sync_weights`` sends ``model``'s
-parameters as they are and empties the prefix cache.
+TRL loads whole weights into an engine of the same process, and sends them to a server over NCCL, adapters merged. A
+server reads an adapter alone from a folder that it shares with the trainer (``vllm_adapter_dir``). Every version has a
+folder of its own, because vLLM finds contexts in its cache by name and path. Relies on ``sync_weights`` sending
+``model``'s parameters as they are and emptying the prefix cache.
 """
 
 import shutil
@@ -52,14 +49,7 @@ class AdapterError(UserError, ValueError):
 
 
 def check_adapter(config: PeftConfig | None) -> None:
-    """Check that a server gets the trainer's policy if it reads its adapter alone.
-
-    Args:
-        config: The adapter's, ``None`` if all weights are trained.
-
-    Raises:
-        AdapterError: If it would not.
-    """
+    """Raise `AdapterError` unless a server gets the trainer's policy if it reads its adapter alone."""
     remedy = "leave vllm_adapter_dir unset, which sends merged weights"
     if not isinstance(config, LoraConfig):
         found = "all weights are trained" if config is None else f"the adapter is a {type(config).__name__}"
@@ -82,14 +72,7 @@ def check_adapter(config: PeftConfig | None) -> None:
 
 
 class WeightSync:
-    """Sends the policy's weights to the engine or the servers of a trainer; all processes call it together.
-
-    Args:
-        generation: TRL's.
-        args: The configuration.
-        main: Whether this is the main process.
-        broadcast: Replaces the contents of a list by those of the main process's list.
-    """
+    """Sends the policy's weights to the engine or the servers of a trainer; all processes call it together."""
 
     def __init__(
         self,
@@ -107,11 +90,7 @@ class WeightSync:
         self._folder = None if args.vllm_adapter_dir is None else AdapterFolder(Path(args.vllm_adapter_dir))
 
     def send(self) -> None:
-        """Send the present weights to all.
-
-        Raises:
-            VLLMServerError: On all processes, if a server does not get them.
-        """
+        """Send the present weights to all; `VLLMServerError` on all processes if a server does not get them."""
         if self._folder is not None:
             self._send_adapter(self._folder)
         elif not self._count:
@@ -123,8 +102,7 @@ class WeightSync:
     def restore(self, lost: list[int]) -> None:
         """Send whole weights again, to the servers that lost them; `Servers` loads adapters again by itself.
 
-        Raises:
-            VLLMServerError: If a server does not get them, or training goes on meanwhile.
+        Raises `VLLMServerError` if a server does not get them, or training goes on meanwhile.
         """
         if self._in_thread:
             raise VLLMServerError(
@@ -160,11 +138,7 @@ class WeightSync:
 
 
 class AdapterFolder:
-    """The versions of one run's adapter, each in a folder of its own in PEFT's format.
-
-    Args:
-        path: The folder of all versions, of this run alone. What a killed run has left there is removed.
-    """
+    """The versions of one run's adapter in a folder of this run alone; what a killed run has left there is removed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -210,8 +184,8 @@ def _switched_off(model: torch.nn.Module) -> bool:
 def unchanged_base(model: torch.nn.Module) -> Iterator[None]:
     """Restore the base weights under LoRA layers bit for bit at the end.
 
-    To send a LoRA policy, TRL adds the adapter to the base weights and subtracts it again, which rounds. With this the
-    base stays as it was loaded, after any number of updates. A*-PO's reference and TRL's KL term are that base.
+    To send a LoRA policy, TRL adds the adapter to the base weights and subtracts it again, which rounds. A*-PO's
+    reference and TRL's KL term are that base.
     """
     layers = [module.get_base_layer() for module in model.modules() if isinstance(module, BaseTunerLayer)]
     weights = [weight for layer in layers for weight in layer.parameters()]

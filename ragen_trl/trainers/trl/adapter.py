@@ -1,34 +1,18 @@
 """What our trainers need of the inside of TRL and Transformers, under public names.
 
 `TRLAdapter` turns TRL's callbacks into four hooks, which the trainers fill (`training_batch`, `evaluation_batch`,
-`prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private. What TRL 1.16 does,
-each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` or ``test_trl_adapter.py``:
+`prepare_micro_batches`, `training_loss`). What it relies on, each held by a contract test:
 
-- ``_generate_and_score_completions(inputs)`` gets the dataset rows, already repeated ``num_generations`` times with
-  groups contiguous; ``_prepare_inputs`` splits its result into ``_buffered_inputs``, a list of micro-batches, and
-  returns the one of ``_step``; ``train`` does not begin them again;
-- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
-  functions receive (``trajectory``);
-- ``_calculate_rewards`` returns the rewards of all processes, (B, F);
-- ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
-  before it reads ``old_per_token_logps``, multiplies by ``importance_sampling_ratio`` if ``use_vllm``, and divides by
-  ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one mean over
-  the micro-batch's tokens in ``_metrics``;
-- ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
-  gradients, or without one;
-- ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch; ``_entropy_window_stats`` has what the
-  adaptive one knows of an update so far;
-- ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
-- with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
-  where that is not ``global_step``;
-- ``_get_eval_sampler`` gives the order of the evaluation's rows, and each sampler of ``_get_train_sampler`` that of
-  training: a rollout's rows, repeated for all its micro-batches;
-- ``_prepare_for_training`` wraps or divides the model and loads a checkpoint's weights and optimizer, before any step;
-- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
-- ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
-
-What works on any ``GRPOTrainer`` is in `plain`; the private members of models and configurations are in
-``policies/model_support.py`` and ``policies/model_calls.py``.
+- ``_generate_and_score_completions`` gets rows repeated within contiguous groups; ``_prepare_inputs`` splits its result
+  into ``_buffered_inputs``, of which ``_step`` is the present one;
+- ``env_mask`` of a ``rollout_func`` becomes the mask ``tool_mask``; ``_calculate_rewards`` returns all processes' (B,
+F);
+- ``_compute_loss`` reads (B,) or (B, T) ``advantages``, asks for log-probabilities before ``old_per_token_logps``,
+  multiplies by ``importance_sampling_ratio`` if ``use_vllm``, and logs means over a micro-batch's tokens in
+  ``_metrics``;
+- ``_get_grad_norm`` is asked before the optimizer's step; ``_entropy_bonus_enabled`` switches a bonus per micro-batch;
+- ``_get_eval_sampler`` and ``_get_train_sampler`` order the rows; ``vllm_generation`` has step ``_last_loaded_step``;
+- ``_prepare_for_training`` loads a checkpoint; ``_save_checkpoint`` writes ``trainer_state.json`` last.
 """
 
 import warnings
@@ -50,7 +34,6 @@ from ragen_trl.policies.adapters import name_base_absolutely
 from ragen_trl.policies.vllm.client import VLLMServerError
 from ragen_trl.policies.vllm.engines import Engine, connect
 from ragen_trl.policies.vllm.weights import WeightSync
-from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.checks import check_epochs, check_gradient
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
@@ -64,13 +47,6 @@ from ragen_trl.trainers.trl.plain import (
 from ragen_trl.trainers.trl.sampling_servers import servers_instead_of_a_client
 from ragen_trl.trainers.trl.synced_reference import load_synced_reference, save_synced_reference
 from ragen_trl.trajectory import Trajectory
-
-FORMER_HOOKS = {
-    "_before_training": "before_training",
-    "_load_beside": "load_algorithm_state",
-    "_save_beside": "save_algorithm_state",
-}
-"""Hooks by their names of version 0.1, under which subclasses may still define and call them."""
 
 
 class _Scoring:
@@ -87,21 +63,13 @@ def _what_was_played(prompts: list[Any], trainer: "TRLAdapter") -> dict[str, lis
 
 
 class TRLAdapter(TRLEvaluation, ABC):
-    """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods.
-
-    Args:
-        options: Arguments of ``GRPOTrainer``, except ``rollout_func``.
-    """
+    """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods; it takes no ``rollout_func``."""
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
     use_vllm: bool
     vllm_importance_sampling_correction: bool
     importance_sampling_level: str
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        alias_methods(cls, FORMER_HOOKS)
 
     def __init__(self, **options: Any) -> None:
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
@@ -150,11 +118,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Hook: called before the first update, when the launch has divided the model and a checkpoint is loaded."""
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Hook: write what an algorithm, besides the policy, needs to resume. Nothing by default.
-
-        Args:
-            folder: The checkpoint's folder. All processes are called with it.
-        """
+        """Hook: write into a checkpoint's folder what an algorithm needs to resume; called on all processes."""
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Hook: read what `save_algorithm_state` wrote."""
@@ -253,7 +217,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     @property
     def rollouts_before(self) -> int:
-        """Rollouts before the present one, those of an unfinished update included."""
+        """Rollouts before the present one, also in an unfinished update."""
         micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
         return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
 
@@ -269,10 +233,6 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Have TRL pad what was played and call the reward functions.
 
         Where `scores_later` says so, its old and reference log-probabilities are 0.
-
-        Args:
-            rows: The dataset rows that were played.
-            played: One trajectory each.
 
         Returns:
             TRL's tensors for this process, and (B, F) the rewards of all processes, unweighted, the environment's
@@ -330,12 +290,7 @@ class TRLAdapter(TRLEvaluation, ABC):
     # What TRL logs
 
     def record(self, mode: str, values: Mapping[str, float]) -> None:
-        """Log values; TRL writes the mean of each since the last row of its log.
-
-        Args:
-            mode: "train" or "eval".
-            values: By log key.
-        """
+        """Log values by key; TRL writes the mean of each since the last row of its log of this ``mode``."""
         for name, value in values.items():
             self._metrics[mode][name].append(value)
 
@@ -345,12 +300,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     @contextmanager
     def revised_metrics(self, factors: Mapping[str, float], keep: bool) -> Iterator[Callable[[str], bool]]:
-        """Change what this block logs for training; it gets a function that says whether a key was logged in it.
-
-        Args:
-            factors: Log key → factor by which its values are multiplied.
-            keep: Whether the values that are logged in the block stay at all.
-        """
+        """Multiply what this block logs for training by ``factors``, or drop it; yields whether a key was logged."""
         metrics = self._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
         yield lambda name: len(metrics.get(name, ())) > before.get(name, 0)
@@ -395,6 +345,3 @@ class TRLAdapter(TRLEvaluation, ABC):
         if self._engine is not None and self.args.vllm_enable_sleep_mode:
             self._engine.sleep()
             self.forget_sent_weights()
-
-
-alias_methods(TRLAdapter, FORMER_HOOKS)

@@ -1,15 +1,9 @@
-"""TRL's evaluation during training, so that every row counts once: what `adapter` is for the rest of TRL.
+"""TRL's evaluation during training, so every row counts once: what `adapter` is for the rest of TRL.
 
-TRL averages the figures of batches without regard to their sizes: 1 success in a batch of 8 and 2 in the last batch, of
-2, made 0.5625 instead of 0.3. A launch of several processes also repeats rows to fill up the last batch. Here
-`EvaluationTotals` collects the rows, and TRL logs what comes out. What TRL 1.16 and Transformers do, held by
-``tests/ragen_trl/trainers/test_trl_evaluation.py``:
-
-- ``evaluation_loop`` calls ``prediction_step`` with the batches in the order of the rows, process by process, then
-  writes ``<prefix>_loss``; ``evaluate`` logs after it, and then TRL takes the means of ``_metrics["eval"]``;
-- ``prediction_step`` calls ``_generate_and_score_completions``, then ``_compute_loss``, and both add to ``_metrics``;
-- the figures of rewards and completions are those that `EvaluationTotals` repeats;
-- ``_eval_dataloaders`` keeps a loader of earlier rows where ``dataloader_persistent_workers`` is set.
+TRL averages the figures of batches without regard to their sizes, and a launch of several processes repeats rows to
+fill up the last batch. Here `EvaluationTotals` collects the rows, and TRL logs what comes out. Relies on
+``evaluation_loop`` calling ``prediction_step`` in the order of the rows, on that filling ``_metrics["eval"]``, of which
+``evaluate`` logs the means, and on ``_eval_dataloaders``; held by ``test_trl_evaluation.py``.
 """
 
 from collections.abc import Sequence
@@ -67,7 +61,7 @@ class TRLEvaluation(TRLScoring):
         return output
 
     def real_rows(self, rows: int) -> int:
-        """How many of the first rows of this process's evaluation batch are no repetition."""
+        """How many of the first rows of this process's evaluation batch are not repeated."""
         totals = self._evaluated
         return rows if totals is None else totals.real(rows, self.accelerator.process_index)
 
@@ -91,15 +85,11 @@ class TRLEvaluation(TRLScoring):
         return self._evaluated is not None
 
     def _record_rewards(self, rewards: torch.Tensor) -> None:
-        """Add the rewards (B, F) of a batch on all processes to an evaluation that runs."""
         if self._evaluated is not None:
             self._evaluated.add_rewards(rewards)
 
     def _finish_batch(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Add a batch that was played and scored to an evaluation that runs, and mask repeated rows in its loss.
-
-        Rows are trajectories, or the contexts of each in order.
-        """
+        """Add a batch that was played and scored to an evaluation that runs, and mask repeated rows in its loss."""
         totals = self._evaluated
         if totals is None:
             return batch
@@ -121,7 +111,6 @@ class TRLEvaluation(TRLScoring):
         return {**batch, "completion_mask": mask, "num_items_in_batch": tokens, "real_rows": real}
 
     def _record_loss(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        """Add the loss of a batch, TRL's, to an evaluation that runs."""
         if self._evaluated is not None:
             tokens = sampled_mask(inputs).sum()
             self._evaluated.add_batch(self._drained(), self.accelerator.reduce(tokens, "sum").item())

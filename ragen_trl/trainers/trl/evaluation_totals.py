@@ -1,8 +1,6 @@
 """The figures of one evaluation, over all of its rows: no batch counts more than its share of the rows.
 
-TRL averages the figures of batches as if they had equally many rows, and counts the rows twice that a launch of several
-processes repeats to fill up its last batch. Here every row counts once. Left out: figures of vLLM's ratios and of a
-reward function's own ``log_metric``, of which only a number for each batch is known; they are weighted by its rows.
+Figures of which only a number for each batch is known (vLLM's ratios, ``log_metric``) are weighted by its rows.
 """
 
 import math
@@ -16,10 +14,7 @@ from ragen_trl.trainers.metrics import rollout_means
 
 
 class EvaluationTotals:
-    """What the batches of one evaluation have measured so far, on all processes.
-
-    Args:
-        rows: Rows of the whole evaluation, ``num_generations_eval`` for each start state.
+    """What the batches of one evaluation of so many ``rows`` have measured so far, on all processes.
 
     Attributes:
         seen: Rows of all processes that are finished.
@@ -36,12 +31,7 @@ class EvaluationTotals:
         self._loss = float64_tensor([0.0, 0.0], torch.device("cpu"))
 
     def real(self, local: int, process: int) -> int:
-        """How many of the first rows of a process's batch are no repetition.
-
-        Args:
-            local: Rows of the batch on each process.
-            process: The process's number; the first one has the first rows.
-        """
+        """How many of the first rows of a process's batch are not repeated; the first process has the first rows."""
         return max(0, min(local, self.rows - self.seen - process * local))
 
     def add_played(self, sums: Mapping[str, float]) -> None:
@@ -65,13 +55,7 @@ class EvaluationTotals:
         self._batches.append((weight, dict(figures)))
 
     def add_loss(self, loss: float, counted: float, weight: float) -> None:
-        """Add this process's loss of a batch.
-
-        Args:
-            loss: A mean.
-            counted: What it is a mean over, repetitions included.
-            weight: The same without repetitions.
-        """
+        """Add this process's loss of a batch, a mean over ``counted`` of which ``weight`` are not repeated."""
         if weight:
             self._loss += float64_tensor([loss * counted, weight], self._loss.device)
 
@@ -81,14 +65,7 @@ class EvaluationTotals:
         return self._loss
 
     def figures(self, names: Sequence[str], weights: torch.Tensor, group_size: int, scale: str) -> dict[str, float]:
-        """All figures by the keys under which TRL logs them, without its prefix.
-
-        Args:
-            names: Of the F reward functions.
-            weights: (F,) of the reward functions.
-            group_size: ``num_generations_eval``.
-            scale: ``scale_rewards``.
-        """
+        """All figures by TRL's log keys without its prefix; ``weights`` are (F,), one per reward function."""
         found = self._of_batches()
         if self._lengths:
             found |= length_figures(torch.cat(self._lengths), torch.cat(self._ended))
@@ -107,12 +84,7 @@ class EvaluationTotals:
 
 
 def length_figures(lengths: torch.Tensor, ended: torch.Tensor) -> dict[str, float]:
-    """TRL's figures of completions.
-
-    Args:
-        lengths: (N,) sampled tokens of each row.
-        ended: (N,) whether a row ended with an end of turn.
-    """
+    """TRL's figures of completions: (N,) sampled tokens of each row, and whether it ended with an end of turn."""
     finished = lengths[ended] if bool(ended.any()) else torch.zeros(1, dtype=lengths.dtype)
     figures = {"completions/clipped_ratio": 1 - in_float64(ended).mean().item()}
     for name, values in (("length", lengths), ("terminated_length", finished)):
@@ -125,14 +97,9 @@ def length_figures(lengths: torch.Tensor, ended: torch.Tensor) -> dict[str, floa
 def reward_figures(
     rewards: torch.Tensor, names: Sequence[str], weights: torch.Tensor, group_size: int, scale: str
 ) -> dict[str, float]:
-    """TRL's figures of rewards.
+    """TRL's figures of (N, F) rewards, NaN where a function does not apply; groups are consecutive rows.
 
-    Args:
-        rewards: (N, F), NaN where a function does not apply; groups are consecutive rows.
-        names: Of the F functions.
-        weights: (F,).
-        group_size: Rows of a start state.
-        scale: ``scale_rewards``: "batch" compares all rows, "group" and "none" those of a group.
+    ``scale`` "batch" compares all rows, "group" and "none" the rows of a group.
     """
     figures = {}
     for name, column in zip(names, rewards.T, strict=True):
@@ -150,7 +117,7 @@ def reward_figures(
 
 
 def _std(values: torch.Tensor) -> float:
-    """The sample standard deviation of what is no NaN; NaN for fewer than two values, as in TRL."""
+    """The sample standard deviation without NaN; NaN for fewer than two values, as in TRL."""
     known = values[~values.isnan()]
     return known.std().item() if len(known) > 1 else math.nan
 

@@ -1,8 +1,8 @@
 """What TRL's loss of a micro-batch reads, so prepared that tokens which nobody sampled cannot spoil it.
 
-TRL exponentiates the differences of log-probabilities at all completion tokens and multiplies by the mask afterwards.
-At tokens of the environment two policies may differ by any amount: from 89 nats on the exponential is infinite in
-float32, and infinity times 0 is NaN. So all log-probabilities are 0 there before TRL sees them.
+TRL exponentiates differences of log-probabilities at all completion tokens and masks afterwards. At environment tokens
+these may differ by any amount: from 89 nats on the exponential is infinite in float32, and infinity times 0 is NaN. So
+all log-probabilities are 0 there before TRL sees them.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,7 @@ _LOGPROBS = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_l
 class LossInputs:
     """One micro-batch while TRL calculates its loss.
 
-    Args:
-        inputs: TRL's tensors.
-        sequence_ratios: Whether every token gets the ratio of its sequence, with a gradient of its own (GSPO-token).
+    With ``sequence_ratios`` every token gets the ratio of its sequence, with a gradient of its own (GSPO-token).
 
     Attributes:
         sampled: (B, T) bool, the tokens that the policy sampled.

@@ -1,10 +1,7 @@
 """What the monitor and the warm start need of the inside of any trainer, ours or TRL's own, under public names.
 
-It relies on ``_logs``, which keeps the last rollout's texts and rewards; ``_buffered_inputs``, its tensors;
-``_tokenizer``; ``_metrics``, of which TRL logs the means; ``_load_best_model``, which reads the weights of the
-checkpoint ``state.best_model_checkpoint``; ``_n_gpu`` of the arguments, the devices of a process; and
-``prepare_fsdp`` of the module ``grpo_trainer``, which divides frozen references. Tests:
-``tests/ragen_trl/trainers/test_trl_adapter.py``.
+Relies on ``_logs``, ``_buffered_inputs``, ``_tokenizer``, ``_metrics``, ``_load_best_model``, ``_n_gpu`` and
+``grpo_trainer.prepare_fsdp``; held by ``test_trl_contract.py``.
 """
 
 import logging
@@ -62,10 +59,8 @@ def keeps_weights_whole(trainer: GRPOTrainer) -> bool:
 class PlainRollout(NamedTuple):
     """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
 
-    Attributes:
-        rewards: (B, F) of all processes, unweighted.
-        completions: B texts or lists of messages.
-        micro_batches: This process's tensors.
+    ``rewards`` are (B, F) of all processes, ``completions`` B texts or lists of messages; ``micro_batches`` this
+    process's.
     """
 
     rewards: torch.Tensor
@@ -140,9 +135,6 @@ def use_one_device(args: TrainingArguments) -> None:
 
 
 def load_weights(trainer: Trainer, folder: Path) -> None:
-    """Put a checkpoint's weights into a trainer's model, in any launch and for any kind of model.
-
-    The optimizer and the schedule stay as they are.
-    """
+    """Put a checkpoint's weights into a trainer's model, in any launch and for any kind of model."""
     trainer.state.best_model_checkpoint = str(folder)
     trainer._load_best_model()

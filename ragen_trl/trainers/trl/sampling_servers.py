@@ -1,8 +1,6 @@
 """vLLM servers in TRL's ``GRPOTrainer``: several instead of one, asked and waited for by `policies.vllm.servers`.
 
-It relies on the name ``VLLMClient`` of TRL's module ``vllm_generation``, which its ``VLLMGeneration`` makes in server
-mode, on the main process, with an address, a port and a time limit. Test:
-``tests/ragen_trl/policies/test_vllm_servers.py``.
+Relies on the name ``VLLMClient`` in TRL's module ``vllm_generation``; held by ``test_adapter_server.py``.
 """
 
 from collections.abc import Iterator

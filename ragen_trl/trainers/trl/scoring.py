@@ -1,15 +1,8 @@
 """TRL's log-probabilities of completion tokens, with rows stored as prefix trees, for every algorithm.
 
-What TRL 1.16 does, each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` or
-``test_trl_adapter.py``:
-
-- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout; it only calls the
-  model, once, with ``input_ids``, ``attention_mask``, ``labels`` and ``fused_lm_head=True``, and reads ``log_probs``,
-  ``entropy`` and ``aux_loss`` of what it returns;
-- with ``pixel_values``, ``image_grid_thw``, ``num_images`` and ``mm_token_type_ids`` it hands the model those of its
-  rows;
-- with ``shift_labels`` instead of ``labels`` the fused head scores every hidden state that the backbone returns;
-- the KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter.
+Relies, held by contract tests, on ``_get_per_token_logps_and_entropies``, which calls the model once with
+``fused_lm_head=True`` and reads ``log_probs``, ``entropy`` and ``aux_loss`` of what it returns; on ``shift_labels``,
+with which the fused head scores every hidden state; and on ``ref_model`` or the adapter "ref" for the KL term.
 """
 
 import logging
@@ -41,12 +34,7 @@ Pictures: TypeAlias = Sequence[Sequence[Picture]]
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
-    """Whether the rows of a trainer's model can be stored as prefix trees; why not, is logged.
-
-    Args:
-        trainer: Any trainer whose model has TRL's fused head.
-        with_router_loss: Whether a mixture of experts adds its load-balancing loss, a mean over all that is computed.
-    """
+    """Whether the rows of a trainer's model can be stored as prefix trees; why not, is logged."""
     reason = "a router's loss reads every token of every row" if with_router_loss else ""
     if without_wrappers(trainer, trainer.model).config.model_type in FAMILIES:
         reason = "tokens of pictures are equal where the pictures are not"
@@ -76,13 +64,9 @@ class Scores(NamedTuple):
 class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     """TRL's ``GRPOTrainer`` with public names for scoring.
 
-    Args:
-        options: Arguments of ``GRPOTrainer``.
-
     Attributes:
         pictures: Makes patches of pictures, for a vision model; set before TRL's own `__init__`.
-        shares_prefixes: Whether rows are stored as prefix trees. Where a model or its attention cannot,
-            the log says why.
+        shares_prefixes: Whether rows are stored as prefix trees.
     """
 
     pictures: PictureProcessor | None = None
@@ -98,7 +82,6 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         self._beginning = Reference(self.accelerator.unwrap_model(self.model)) if self.args.log_kl else None
 
     def _can_share_prefixes(self) -> bool:
-        """Whether rows are stored as prefix trees; why not, is logged."""
         return can_share_prefixes(self, self.aux_loss_enabled)
 
     @property
@@ -156,8 +139,8 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         """TRL's scores of the last ``width`` columns: (B, T) log-probabilities and entropies, and a router's loss.
 
-        Rows are stored as prefix trees where the model allows it; then only the (B, T) ``sampled`` tokens
-        are scored. With ``pictures``, those of each row, the model gets their pixels and finds the positions itself.
+        Where rows are stored as prefix trees, only the (B, T) ``sampled`` tokens are scored. With ``pictures``, those
+        of each row, the model gets their pixels and finds the positions itself.
         """
         trl_score = super()._get_per_token_logps_and_entropies
         base = without_wrappers(self, model)
@@ -209,12 +192,7 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         return scores.logprobs, scores.entropies
 
     def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
-        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term, or of ``log_kl``.
-
-        Args:
-            inputs: TRL's tensors of a whole rollout.
-            batch_size: Rows in one forward pass.
-        """
+        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term, or of ``log_kl``."""
         if self._beginning is not None:
             with self._beginning.model() as model:
                 return self._scored(model, inputs, batch_size, compute_entropy=False).logprobs

@@ -1,10 +1,9 @@
 """TRL's ``SFTTrainer`` with rows stored as prefix trees, for the warm start.
 
-All demonstrations of an environment begin with its instruction, and only replies are learnt: so most of what TRL would
-compute is the same in every row, or its log-probability is not asked for. What TRL 1.16 does, held by
-``tests/ragen_trl/imitation/test_fine_tuning.py``: ``compute_loss`` only calls the model that it is given, once, with
-``input_ids``, ``attention_mask``, ``labels``, ``use_cache`` and ``fused_lm_head=True``, and reads ``log_probs``,
-``entropy``, ``is_top1`` and ``label_mask`` of what it returns.
+All demonstrations of an environment begin with its instruction, and only replies are learnt, so most of what TRL would
+compute is the same in every row or not asked for. Relies on ``compute_loss`` calling the model once, with
+``fused_lm_head=True``, and reading ``log_probs``, ``entropy``, ``is_top1`` and ``label_mask``; held by
+``test_fine_tuning.py``.
 """
 
 from typing import Any
@@ -17,11 +16,7 @@ from ragen_trl.trainers.trl.scoring import can_share_prefixes, without_wrappers
 
 
 class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
-    """TRL's ``SFTTrainer``; a model that cannot be packed is trained as TRL does.
-
-    Args:
-        options: Arguments of ``SFTTrainer``.
-    """
+    """TRL's ``SFTTrainer``; a model that cannot be packed is trained as TRL does."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

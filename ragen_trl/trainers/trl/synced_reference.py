@@ -1,7 +1,4 @@
-"""A reference that follows the policy (``sync_ref_model``), in checkpoints; TRL saves none and would start again.
-
-Left out: a reference that stays as it was, which a resumed run loads as it did at first.
-"""
+"""A reference that follows the policy (``sync_ref_model``), in checkpoints; TRL saves none and would start again."""
 
 from pathlib import Path
 
@@ -31,11 +28,7 @@ def save_synced_reference(trainer: GRPOTrainer, folder: Path) -> None:
 
 
 def load_synced_reference(trainer: GRPOTrainer, folder: Path) -> None:
-    """Read what `save_synced_reference` wrote.
-
-    Raises:
-        SyncedReferenceError: If the file is missing or damaged, or belongs to another model.
-    """
+    """Read what `save_synced_reference` wrote; `SyncedReferenceError` if it is missing, damaged or another model's."""
     if not trainer.args.sync_ref_model:
         return
     remedy = "resume from another checkpoint, or train from the beginning"
