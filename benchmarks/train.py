@@ -1,11 +1,9 @@
-"""Does `make train` learn? The recipe over several seeds, with the random and oracle rows.
+"""Does `make train` learn? Its recipe over three seeds, with the random and oracle rows; about 15 minutes.
 
-    python benchmarks/train.py                 # 3 seeds, about 5 minutes each on two cores; goes on where it stopped
-    python benchmarks/train.py --smoke         # a minute, to see that it works
+    python benchmarks/train.py [--seeds 0 1 2] [--smoke] [any option of `python -m ragen_trl train`]
 
-Writes ``results/train.json``: for every seed the run's summary, and success on those evaluation states that neither
-the warm start nor RL has seen (seeds differ, but a small lake has few likely start states). Options of ``python -m
-ragen_trl train`` are passed on; a finished run of other options is an error.
+A finished run in ``runs/`` is not made again. *Unseen* is success on those evaluation states that neither the warm
+start nor RL began from: seeds differ, but a small lake has few likely start states.
 """
 
 import argparse
@@ -17,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from learning.saved import options_of, saved_policy
-from records.results import write_result
+from record import interval, place, table, write
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ragen_trl.config.starpo import StarPOSConfig
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
 from ragen_trl.rollout.seeds import WARM_START
 
-SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16"]
-
-
-class OtherRunError(RuntimeError):
-    """The folder of a run holds one that was made with other options."""
+SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16", "--overwrite", "true"]
+KEPT = ("seed", "command", "commit", "machine", "env", "env_kwargs", "trajectories", "results", "seconds", "unseen")
 
 
 def main() -> None:
@@ -35,21 +34,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--smoke", action="store_true", help="two steps of one seed, written to runs/ only")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "train.json")
-    options, recipe = parser.parse_known_args()
-    if options.smoke:
-        options.seeds, recipe = [0], [*recipe, *SMOKE, "--overwrite", "true"]
-        options.output = Path("runs/benchmark-train-smoke.json")
-    runs = [collect(train(seed, recipe, options.smoke)) for seed in options.seeds]
+    parser.add_argument("--out", type=Path)
+    asked, recipe = parser.parse_known_args()
+    if asked.smoke:
+        asked.seeds, recipe = [0], [*recipe, *SMOKE]
+    runs = [collect(train(seed, recipe, asked.smoke)) for seed in asked.seeds]
     command = shlex.join(["python", "benchmarks/train.py", *sys.argv[1:]])
-    write_result(options.output, command, seeds=options.seeds, runs=runs)
+    content = {"seeds": asked.seeds, "runs": runs, "table": shown(runs)}
+    write(place("train", asked.smoke, asked.out), command, **content)
 
 
 def train(seed: int, recipe: list[str], smoke: bool) -> Path:
     """One run of the command, unless its folder holds the finished run already.
 
     Raises:
-        OtherRunError: If it holds a run of another command.
+        SystemExit: If it holds a run of another command.
     """
     folder = Path("runs") / f"benchmark-train{'-smoke' if smoke else ''}-seed{seed}"
     command = ["-m", "ragen_trl", "train", "--seed", str(seed), "--output_dir", str(folder), *recipe]
@@ -57,9 +56,9 @@ def train(seed: int, recipe: list[str], smoke: bool) -> Path:
     if smoke or not summary.exists():
         subprocess.run([sys.executable, *command], check=True)
     else:
-        made, asked = json.loads(summary.read_text())["command"], shlex.join(["python", *command])
-        if made != asked:
-            raise OtherRunError(f"{folder} holds a run of {made!r}, not of {asked!r}; move it away")
+        made, wanted = json.loads(summary.read_text())["command"], shlex.join(["python", *command])
+        if made != wanted:
+            raise SystemExit(f"{folder} holds a run of {made!r}, not of {wanted!r}; move it away")
     return folder
 
 
@@ -67,7 +66,8 @@ def collect(folder: Path) -> dict[str, Any]:
     """The run's summary, and what its models reach on start states that were never trained on."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     config, env, episodes = summary["config"], summary["env"], summary["results"]["trained"]["n"]
-    args = options_of(folder)
+    played_as = load_play_options(str(folder / "model"))
+    args = StarPOSConfig(output_dir=str(folder), **{name: value for name, value in played_as.items() if name != "env"})
     made = gymnasium.make(env, **summary["env_kwargs"])
     groups = summary["trajectories"]["sampled"] // config["num_generations"]
     used = [config["train_seed_start"] + i for i in range(groups)]
@@ -76,11 +76,31 @@ def collect(folder: Path) -> dict[str, Any]:
     unseen = [made.reset(seed=seed)[0] not in seen for seed in range(episodes)]
     summary["unseen"] = {"share": sum(unseen) / episodes}
     for name, model in (("before", folder / "warm_start"), ("trained", folder / "model")):
-        played = play_held_out(saved_policy(model, env, args), env, args, episodes)
+        chat = make_chat(AutoTokenizer.from_pretrained(model), make_turns(env, args), args)
+        policy = TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, Sampling(args.max_reply_length))
+        played = play_held_out(policy, env, args, episodes)
         again = summarise(played)
         assert again.success == summary["results"][name]["success"], f"{name}: the saved model plays differently"
         summary["unseen"][name] = summarise([t for t, new in zip(played, unseen, strict=True) if new]).as_dict()
-    return summary
+    return {name: summary[name] for name in KEPT if name in summary}
+
+
+def shown(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row a seed."""
+    rows = []
+    for run in runs:
+        results, seconds, unseen = run["results"], run["seconds"], run["unseen"]["trained"]
+        rates = [interval(results[name]) for name in ("random", "before", "trained", "oracle")]
+        times = [f"{seconds['step_median']:.2f} s", f"{seconds['total'] / 60:.1f} min"]
+        rows.append([run["seed"], *rates, f"{interval(unseen)} (n={unseen['n']})", *times])
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(str(run["commit"])[:9] for run in runs))
+    machine, n = runs[0]["machine"], runs[0]["results"]["trained"]["n"]
+    note = (
+        f"Success [95 % interval], n = {n} held-out start states, sampled at temperature 1. Commit {commits}, "
+        f"{machine['cpus']} CPU cores, {machine['gpu'] or 'no GPU'}."
+    )
+    columns = ["seed", "random", "warm start", "trained", "oracle", "trained, unseen states", "step", "whole run"]
+    return table(columns, rows, note)
 
 
 if __name__ == "__main__":

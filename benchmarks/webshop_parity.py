@@ -1,16 +1,17 @@
 """Does the store do what the original did? Replays everything recorded of it and counts what is the same.
 
-    python benchmarks/webshop_parity.py                 # looks for the public 1000-product set where tests do
-    python benchmarks/webshop_parity.py --data FOLDER   # its folder; see measuring/real_products.py
+    python benchmarks/webshop_parity.py --data FOLDER   # or RAGEN_WEBSHOP_DATA
 
-Tokens of every document, every ranking with its printed scores, every recorded purchase, every page of every episode,
-and the goals: how many there are and how many can be won. If the folder is missing, it says so and exits 0; it exits
-1 if anything differs. Writes counts, and nothing else of the data, to ``results/webshop_parity.json``.
+Compared are the tokens of every document, every ranking with its printed scores, every recorded purchase, every page of
+every episode, and how many goals there are and can be won. The folder has ``webshop1k_products.jsonl``,
+``items_ins_v2_1000.json`` and what was recorded (``lucene_*``, ``reward_parts_*``, ``text_env_traj_*``). Without it the
+script says so and exits 0; it exits 1 if anything differs. Nothing of the data but counts is written.
 """
 
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -19,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring.real_products import PRODUCTS, real_folder
-from records.results import write_result
+from record import HERE, place, table, write
 
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.goals.goals import Goal, make_goals
@@ -33,7 +33,7 @@ from webshop_server.store.state import START, ProductSource, Store
 from webshop_server.store.winnable import is_winnable
 from webshop_server.text.analyzer import tokens
 
-HERE = Path(__file__).parent
+PRODUCTS = "webshop1k_products.jsonl"
 START_URL = "http://127.0.0.1:3000/{session}"
 GOALS, HUMAN_GOALS, WINNABLE = 6910, 13, 6452  # of the original, on this set
 Counts = dict[str, list[int]]
@@ -45,11 +45,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the public 1000-product set")
     parser.add_argument("--smoke", action="store_true", help="write to runs/ only")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "webshop_parity.json")
-    options = parser.parse_args()
-    if options.smoke:
-        options.output = Path("runs/benchmark-webshop-parity-smoke.json")
-    folder = real_folder(options.data)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    beside = HERE.parents[1] / "shared" / "data" / "webshop1k"
+    folder = asked.data or Path(os.environ.get("RAGEN_WEBSHOP_DATA", beside))
     if not (folder / PRODUCTS).exists():
         print(f"nothing was compared: there is no {PRODUCTS} in {folder}; name its folder with --data")
         return 0
@@ -64,7 +63,10 @@ def main() -> int:
         counts |= compare_goals(catalog)
     for name, (same, of) in counts.items():
         print(f"{name:60} {same:>6} of {of}{'' if same == of else '   DIFFERENT'}")
-    write_result(options.output, "python benchmarks/webshop_parity.py --data FOLDER", same_of=counts)
+    rows = [[name, f"{same:,}", f"{of:,}"] for name, (same, of) in counts.items()]
+    shown = table(["compared with the original", "the same", "of"], rows, "Everything is compared exactly.")
+    command = "python benchmarks/webshop_parity.py --data FOLDER"
+    write(place("webshop_parity", asked.smoke, asked.out), command, same_of=counts, table=shown)
     return int(any(same != of for same, of in counts.values()))
 
 

@@ -1,160 +1,220 @@
-"""What does a store of the official size cost: to build, to open, to search, to step, to serve?
+"""What does a store of the official size cost: to build, to open, to search, to step?
 
-    python benchmarks/webshop_size.py                 # 1,180,000 products; an hour on a busy laptop, 7 GB of disk
-    python benchmarks/webshop_size.py --only search   # one part again; the others stay as they were measured
-    python benchmarks/webshop_size.py --smoke         # 300 products, written to runs/ only
+    python benchmarks/webshop_size.py [--smoke]   # 1,180,000 products; half an hour and 7 GB of disk
 
-Parts: `build` (first opening of the generated catalogue, into an empty folder), `open` (environment and server, in
-rounds that take turns), `search` (four kinds of queries, each next to the plain sum over all postings, whose results
-must be the same), `steps` (environment, two policies), `load` (64 clients over HTTP, answers compared with a serial
-run), `alone` (one client over HTTP), `zipf` (searches in drawn texts as long and rich as real ones), `official` (the
-same products as `items_shuffle.json` with `items_ins_v2.json`). Each runs in processes of its own; files and finished
-parts are in ``--folder``. Writes ``results/webshop_size.json``.
+Parts: `build` (first opening of the generated catalogue, into an empty folder), `open` (an environment's first page,
+with everything built), `search` (four kinds of queries, each next to the plain sum over all postings, whose results
+must be the same), `steps` (an environment played by the scripted rule and by a random policy). Each runs in a process
+of its own; exits 1 if a search found something else.
 """
 
 import argparse
 import json
-import os
+import resource
 import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import webshop_load
-import webshop_speed
-from measuring.processes import answer_of_module, medians
+from record import answer_of, memory_of, place, table, write
 
-HERE = Path(__file__).parent
 PRODUCTS = 1_180_000
+QUERIES = 200  # of each kind
 
 
 def main() -> int:
-    """Measure the parts; exit status 1 if a search or an answer was wrong."""
+    """Measure the parts; ``--measure`` is one of them, in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--products", type=int, default=PRODUCTS)
-    parser.add_argument("--folder", type=Path, default=Path("runs") / "webshop-size")
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=[], help="measure these parts, again if need be")
+    parser.add_argument("--folder", type=Path, default=Path("runs") / "webshop-size", help="for the built files")
     parser.add_argument("--rounds", type=int, default=5, help="of the part `open`")
     parser.add_argument("--seconds", type=float, default=20.0, help="of the steps of each policy")
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--visits", type=int, default=10, help="of each client")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "webshop_size.json")
-    options = parser.parse_args()
-    if options.smoke:
-        options.products, options.rounds, options.seconds = 300, 1, 0.2
-        options.clients, options.visits = 2, 1
-        options.folder, options.output = Path("runs/webshop-size-smoke"), Path("runs/benchmark-webshop-size-smoke.json")
-        shutil.rmtree(options.folder, ignore_errors=True)
-    options.folder = options.folder.resolve()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    os.environ["XDG_CACHE_HOME"] = str(options.folder)
-    fresh = [name for name in PARTS if name in options.only or not part_file(name, options).exists()]
-    found = {name: finished(name, part, options) for name, part in PARTS.items()}
-    # Loads torch, which processes that are measured must not.
-    from records.results import write_result
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.measure:
+        name, spec = asked.measure
+        print(json.dumps(PARTS[name](spec)))
+        return 0
+    if asked.smoke:
+        asked.products, asked.rounds, asked.seconds, asked.folder = 300, 1, 0.2, Path("runs/webshop-size-smoke")
+    shutil.rmtree(asked.folder / "ragen-webshop", ignore_errors=True)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    catalog = f"synthetic:{asked.products}"
 
-    from ragen_trl.system.provenance import provenance
+    def measured(part: str, spec: str) -> Any:
+        command = [sys.executable, __file__, "--measure", part, spec]
+        return answer_of(command, XDG_CACHE_HOME=str(asked.folder.resolve()))
 
-    for name in fresh:
-        found[name]["commit"] = provenance()["commit"]
-        part_file(name, options).write_text(json.dumps(found[name], indent=1), encoding="utf-8")
+    found = {"build": measured("build", catalog)}
+    rounds = [measured("open", catalog) for _ in range(asked.rounds)]
+    found["open"] = {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
+    found["search"] = measured("search", catalog)
+    found["steps"] = measured("steps", f"{asked.seconds}/{catalog}")
     command = "python benchmarks/webshop_size.py"
-    write_result(options.output, command, products=options.products, seeds=[0], parts=found)
-    searches = [*found["search"]["rows"].values(), found["zipf"]]
-    wrong = found["load"]["wrong"] + found["alone"]["wrong"]
-    return int(wrong > 0 or any(row["same"] < row["queries"] for row in searches))
+    shown = shown_of(asked.products, found)
+    write(place("webshop_size", asked.smoke, asked.out), command, products=asked.products, parts=found, table=shown)
+    return int(any(row["same"] < row["queries"] for row in found["search"]["rows"].values()))
 
 
-def finished(name: str, part: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace) -> Any:
-    """A part's figures: those of an earlier run, or new ones."""
-    path = part_file(name, options)
-    if name in options.only or not path.exists():
+def shown_of(products: int, found: dict[str, Any]) -> dict[str, Any]:
+    """One row a kind of query; the other parts are the note."""
+    rows = []
+    for kind, row in found["search"]["rows"].items():
+        times = [f"{row[name][at]:.1f}" for name in ("search", "cpu", "plain_cpu") for at in ("median_ms", "p95_ms")]
+        rows.append([kind, f"{row['postings']:,.0f}", *times, f"{row['same']} of {row['queries']}"])
+    build, opened, steps = found["build"], found["open"], found["steps"]
+    note = (
+        f"{products:,} products: built in {build['seconds']:.0f} s ({build['peak_mib']:,.0f} MiB at most, "
+        f"{sum(build['disk_mib'].values()):,.0f} MiB of disk), opened in {opened['open_s']:.2f} s "
+        f"({opened['rss_mib']:.0f} MiB), {steps['scripted']['steps_per_s']:,.0f} steps/s of the scripted rule, "
+        f"{steps['rss_mib']:.0f} MiB after play."
+    )
+    columns = ["queries", "postings", "ms: median", "p95", "CPU ms: median", "p95"]
+    return table([*columns, "plain sum, CPU ms: median", "p95", "same results"], rows, note)
+
+
+def build(catalog: str) -> dict[str, Any]:
+    """The first opening, part by part; what it leaves on the disk."""
+    from webshop_server.catalog import open_catalog
+    from webshop_server.goals.goals import make_goals
+    from webshop_server.search.index import SearchIndex
+
+    stages: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
-        path.write_text(json.dumps(part(options), indent=1), encoding="utf-8")
-        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
-    return json.loads(path.read_text(encoding="utf-8"))
+        result = work()
+        stages[name] = time.perf_counter() - began
+        return result
+
+    opened = timed("catalogue", lambda: open_catalog(catalog, max_in_memory=0))
+    timed("index", lambda: SearchIndex.open(opened))
+    goals = timed("goals", lambda: make_goals(opened, human=False))
+    patterns = {"catalogue": "*.sqlite", "index": "search-*", "goals": "goals-*"}
+    sizes = {
+        name: sum(path.stat().st_size for path in opened.folder.glob(pattern)) / 2**20
+        for name, pattern in patterns.items()
+    }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    total = {"seconds": sum(stages.values()), "stages": stages, "peak_mib": peak, "disk_mib": sizes}
+    return {"products": len(opened), "goals": len(goals), **total}
 
 
-def part_file(name: str, options: argparse.Namespace) -> Path:
-    """Where the figures of a part are kept."""
-    return Path(options.folder / f"{name}.json")
+def opening(catalog: str) -> dict[str, Any]:
+    """Seconds until the first page of an environment, imports not counted, and memory then."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401  (registers the ids)
+
+    began = time.perf_counter()
+    gymnasium.make("ragen/WebShop-v0", catalog=catalog).reset(seed=0)
+    return {"open_s": time.perf_counter() - began, **memory_of()}
 
 
-def spec_of(options: argparse.Namespace) -> str:
-    """The generated catalogue."""
-    return f"synthetic:{options.products}"
+def steps(spec: str) -> dict[str, Any]:
+    """Steps a second of two policies in the environment, and memory afterwards; SECONDS/CATALOG."""
+    import gymnasium
+    import numpy as np
+
+    import ragen_envs  # noqa: F401  (registers the ids)
+    from ragen_envs.webshop.policies import random_shop_action, scripted_shop_action
+
+    seconds, _, catalog = spec.partition("/")
+    env = gymnasium.make("ragen/WebShop-v0", catalog=catalog)
+    env.reset(seed=0)
+    inner, rng, found = env.unwrapped, np.random.default_rng(0), {}
+    policies = {"scripted": lambda: scripted_shop_action(inner), "random": lambda: random_shop_action(inner, rng)}
+    for name, policy in policies.items():
+        times: list[float] = []
+        while sum(times) < float(seconds):
+            env.reset()
+            over = False
+            while not over:
+                action = policy()
+                began = time.perf_counter()
+                _, _, terminated, truncated, _ = env.step(action)
+                times.append(time.perf_counter() - began)
+                over = terminated or truncated
+        found[name] = {"steps_per_s": len(times) / sum(times), **milliseconds(times)}
+    return {**found, **memory_of()}
 
 
-def measured(part: str, spec: str) -> Any:
-    """What a part of measuring/large_shop.py finds in a process of its own."""
-    return answer_of_module("measuring.large_shop", part, spec)
+def search(catalog: str) -> dict[str, Any]:
+    """Milliseconds of a query of four kinds, next to the plain sum over all postings."""
+    import numpy as np
+
+    from webshop_server.catalog import open_catalog
+    from webshop_server.goals.goals import make_goals
+    from webshop_server.search.index import SearchIndex
+
+    opened = open_catalog(catalog, max_in_memory=0)
+    goals = make_goals(opened, human=False)
+    numbers = np.random.default_rng(0).choice(len(goals), min(QUERIES, len(goals)), replace=False).tolist()
+    asked = [(goal, opened.product(goal.asin)) for goal in (goals[number] for number in numbers)]
+    kinds = {
+        "search phrase": [product.query for _, product in asked],
+        "title": [product.title for _, product in asked],
+        "request": [product.instruction or "" for _, product in asked],
+        "instruction with options and price": [goal.instruction for goal, _ in asked],
+    }
+    index = SearchIndex.open(opened)
+    return {"rows": {kind: compared(index, queries) for kind, queries in kinds.items()}, **memory_of()}
 
 
-def build(options: argparse.Namespace) -> dict[str, Any]:
-    """The first opening."""
-    shutil.rmtree(options.folder / "ragen-webshop", ignore_errors=True)
-    return dict(measured("build", spec_of(options)))
+def compared(index: Any, queries: Sequence[str]) -> dict[str, Any]:
+    """Times of a search and of the plain sum, which take turns, and in how many queries they find the same."""
+    import numpy as np
+
+    from webshop_server.search.index import LIMIT
+    from webshop_server.search.ranking import best
+
+    def plain(terms: Any) -> tuple[Any, Any]:
+        totals.fill(0)
+        for term in terms:
+            totals[term.documents] += term.gains[term.codes]
+        matches = np.flatnonzero(totals)
+        scores = totals[matches].astype(np.float32)
+        if len(scores) > LIMIT:
+            good = scores >= np.partition(scores, -LIMIT)[-LIMIT]
+            return matches[good], scores[good]
+        return matches, scores
+
+    whole: list[float] = []
+    cpu: list[float] = []
+    plain_cpu: list[float] = []
+    same = postings = 0
+    scratch, totals = np.zeros(len(index), np.float32), np.zeros(len(index))
+    for query in queries:
+        terms = index.terms(query)
+        postings += sum(len(term.documents) for term in terms)
+        began = time.thread_time()
+        found = best(terms, LIMIT, scratch) if terms else (np.zeros(0, np.int32), np.zeros(0, np.float32))
+        between = time.thread_time()
+        wanted = plain(terms)
+        ended = time.thread_time()
+        same += dict(zip(*map(list, found), strict=True)) == dict(zip(*map(list, wanted), strict=True))
+        cpu.append(between - began)
+        plain_cpu.append(ended - between)
+        began = time.perf_counter()
+        index.search(query.lower().split(" "))
+        whole.append(time.perf_counter() - began)
+    times = {"search": milliseconds(whole), "cpu": milliseconds(cpu), "plain_cpu": milliseconds(plain_cpu)}
+    return {"queries": len(queries), "same": same, "postings": postings / len(queries), **times}
 
 
-def opened(options: argparse.Namespace) -> dict[str, Any]:
-    """Environment and server, with everything built."""
-    rounds: list[dict[str, float]] = []
-    for _ in range(options.rounds):
-        env = measured("opening", spec_of(options))
-        server = webshop_speed.start_server(spec_of(options), str(options.folder))
-        rounds.append({**{f"env_{name}": value for name, value in env.items()}, **server})
-    worst = {"largest_open_s": max(max(row["env_open_s"], row["server_start_s"]) for row in rounds)}
-    return {**medians(rounds), **worst, "rounds": rounds}
+def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    """Median and 95th percentile."""
+    ordered = sorted(seconds)
+    p95 = ordered[int(0.95 * len(ordered))]
+    return {"n": len(ordered), "median_ms": 1e3 * statistics.median(ordered), "p95_ms": 1e3 * p95}
 
 
-def search(options: argparse.Namespace) -> dict[str, Any]:
-    """Queries in the generated catalogue."""
-    return dict(measured("search", spec_of(options)))
-
-
-def steps(options: argparse.Namespace) -> dict[str, Any]:
-    """The environment at play."""
-    return dict(measured("steps", f"{options.seconds}/{spec_of(options)}"))
-
-
-def load(options: argparse.Namespace) -> dict[str, Any]:
-    """Many clients of two workers."""
-    return _served(options, options.clients, options.visits, workers=2)
-
-
-def alone(options: argparse.Namespace) -> dict[str, Any]:
-    """One client, whose steps wait for nobody."""
-    return _served(options, 1, options.clients * options.visits, workers=1)
-
-
-def _served(options: argparse.Namespace, clients: int, visits: int, workers: int) -> dict[str, Any]:
-    counts = {"clients": clients, "workers": workers}
-    asked = argparse.Namespace(catalog=spec_of(options), visits=visits, products=options.products, **counts)
-    return {**counts, **webshop_load.load(asked, webshop_load.open_shop(asked.catalog))}
-
-
-def zipf(options: argparse.Namespace) -> dict[str, Any]:
-    """Queries in drawn texts."""
-    return dict(measured("zipf", f"{options.products}:{options.folder}"))
-
-
-def official(options: argparse.Namespace) -> dict[str, Any]:
-    """The same products from the official files' form."""
-    folder = options.folder / "official"
-    shutil.rmtree(folder, ignore_errors=True)
-    written = measured("official", f"{options.products}:{folder}")
-    built = measured("build", str(folder))
-    rounds = [measured("opening", str(folder)) for _ in range(options.rounds)]
-    return {**written, "build": built, "open_s": statistics.median(row["open_s"] for row in rounds), "rounds": rounds}
-
-
-PARTS = {"build": build, "open": opened, "search": search, "steps": steps, "load": load, "alone": alone}
-PARTS |= {"zipf": zipf, "official": official}
-
+PARTS: dict[str, Callable[[str], dict[str, Any]]] = {"build": build, "open": opening, "search": search, "steps": steps}
 
 if __name__ == "__main__":
     sys.exit(main())
