@@ -65,7 +65,7 @@ def sources(root: Path) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of the public 1000-product set, as docs/experiments/webshop_parity.md says; skips if it is missing."""
+    """The folder of the public 1000-product set; skips if it is missing."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop1k"
     folder = Path(os.environ.get("RAGEN_WEBSHOP_DATA", beside))
     if not (folder / "webshop1k_products.jsonl").exists():

@@ -87,22 +87,6 @@ def test_the_installed_environments_work_without_the_checkout(wheel: Path, tmp_p
     assert torch_is_loaded == "False"
 
 
-def test_each_fact_is_in_one_file(root: Path, setup_cfg: configparser.ConfigParser) -> None:
-    assert {section.split(".")[0] for section in setup_cfg.sections()} == {"metadata", "options"}
-    tables = re.findall(r"^\[+([\w.-]+)", (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    # No [project], no [tool.setuptools]: those are setup.cfg's. No setup.cfg table for a tool: those are pyproject's.
-    assert {table.split(".")[0] for table in tables} == {"build-system", "tool"}
-    assert {table for table in tables if table.startswith("tool.setuptools")} == set()
-
-
-def test_constraints_are_plain_sorted_pins(root: Path) -> None:
-    lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    # A local version (torch==2.13.0+cpu), an address or a path would tie the file to one machine.
-    assert [line for line in pins if not PIN.fullmatch(line)] == []
-    assert pins == sorted(pins, key=str.lower)
-
-
 def test_constraints_pin_each_direct_dependency_within_its_range(
     root: Path, setup_cfg: configparser.ConfigParser
 ) -> None:

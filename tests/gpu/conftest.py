@@ -1,4 +1,4 @@
-"""Tests on a GPU. ``benchmarks/gpu.sh`` asks for them with ``RAGEN_TEST_GPU=cuda``; ``make test`` passes them over.
+"""Tests on a GPU. They run with ``RAGEN_TEST_GPU=cuda``; ``make test`` passes them over.
 
 ``RAGEN_TEST_GPU=cpu`` runs the same on the CPU, as a rehearsal. Models are small, of widths that a GPU's kernels take.
 """

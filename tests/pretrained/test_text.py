@@ -14,14 +14,6 @@ from tests.support.ragen_envs.registered import IDS
 
 DEFAULT = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 OTHER_FORMS = {"ragen/Sokoban-v0": {"symbols": "W.GCBA@"}}
-TEXTS = [
-    "  two  blanks\n\n\n1. $12.99 – 50 % off",
-    "€ 1 299,00 ½ \u00a0x",
-    "a\tb\r\n",
-    "┌─┐│✓│└─┘ █·◎▣▢☻ 📦🎯",
-    "日本語 ñ 👩‍🚀 ﷽",
-    "12345 007",
-]
 
 
 def shown(env: str, **kwargs: object) -> Iterator[str]:
@@ -53,36 +45,6 @@ def test_what_environments_show_survives_its_tokens(env: str, tokenizer: PreTrai
             )
             assert tokenizer.decode(chat.start(message)) == rendered
             assert chat.start(message) == ids_of(tokenizer, rendered)
-
-
-@pytest.mark.parametrize("env", IDS)
-def test_how_long_thoughts_are(env: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    """As docs/environments.md says: nine of ten."""
-    turns = AgentTurns(gymnasium.make(env, disable_env_checker=True))
-    random, lengths = np.random.default_rng(0), []
-    for seed in range(12):
-        turns.reset(seed=seed)
-        over = False
-        while not over:
-            actions = ragen_envs.demonstration(turns, turns.actions_left, 2, random, noise=0.3)
-            lengths.append(len(ids_of(tokenizer, ragen_envs.explain(turns, actions, random))))
-            _, _, terminated, truncated, _ = turns.step(turns.format_reply(actions))
-            over = terminated or truncated
-    turns.close()
-    assert np.quantile(lengths, 0.9) <= (100 if "Countdown" in env else 50)
-    assert max(lengths) <= 110
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_any_text_survives_its_tokens(text: str, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-    assert tokenizer.decode(ids_of(tokenizer, text)) == text
-    assert chat.decode_reply(chat.encode_reply(text)) == text
-
-
-def test_digits_are_tokens_of_their_own(tokenizer: PreTrainedTokenizerBase) -> None:
-    """As in the model's training; Transformers' reader of GGUF leaves this out."""
-    pieces = [tokenizer.decode([token]) for token in ids_of(tokenizer, "Steps:\n\n12. price  34")]
-    assert pieces == ["Steps", ":", "\n\n", "1", "2", ".", " price", "  ", "3", "4"]
 
 
 def test_control_tokens_in_a_page_stay_text(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:

@@ -51,7 +51,7 @@ def test_reading_inverts_writing(think: bool, separator: str) -> None:
     rng = np.random.default_rng(0)
     alphabet = [*"|,;->ab <>/\n\té√", "<answer", "think>"]
     written = 0
-    for _ in range(1500):
+    for _ in range(700):
         actions = ["".join(rng.choice(alphabet, rng.integers(1, 7))) for _ in range(rng.integers(1, 4))]
         thought = "".join(rng.choice(alphabet, rng.integers(0, 9)))
         carried = all(a == a.strip() and separator not in a and not any(tag in a for tag in TAGS) for a in actions)
@@ -64,16 +64,4 @@ def test_reading_inverts_writing(think: bool, separator: str) -> None:
         assert reply.startswith(form.prefix)
         assert form.read(reply) == tuple(actions)
         assert form.read(f"Sure! {reply} Done.") == tuple(actions)
-    assert written > 150
-
-
-@pytest.mark.parametrize("actions", [[], "Left", [""], [" Left"], ["a || b"], ["</answer>"]])
-def test_what_cannot_be_written_is_refused(actions: list[str]) -> None:
-    with pytest.raises(ValueError):
-        ReplyFormat(think=True, separator="||").write(actions)
-
-
-@pytest.mark.parametrize("separator", ["", " ", "| |", "<answer>", "\n"])
-def test_ambiguous_separator_is_refused(separator: str) -> None:
-    with pytest.raises(ValueError, match="separator"):
-        ReplyFormat(think=True, separator=separator)
+    assert written > 70

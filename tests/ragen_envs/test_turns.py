@@ -1,14 +1,13 @@
-"""AgentTurns: grammar, limits, rewards and messages, on lakes where every move is known."""
+"""AgentTurns: grammar, limits, rewards, messages and pictures, on lakes where every move is known."""
 
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Discrete, Text
+from gymnasium.spaces import Text
 
-from ragen_envs import AgentTurns, Bandit, FrozenLake, Sokoban, TextFromDiscrete, ToyShop, WebShopTools
+from ragen_envs import AgentTurns, FrozenLake
 from ragen_envs.reply_format import TAGS
 from ragen_envs.text_env import TEXT_CHARSET
 from tests.support.ragen_envs.timing import assert_linear
@@ -24,22 +23,6 @@ def dry(**arguments: Any) -> AgentTurns:
 def answer(text: str) -> str:
     """A well-formed thinking reply around `text`."""
     return f"<think>hm</think><answer>{text}</answer>"
-
-
-class Shout(gymnasium.Env[str, str]):
-    """A third-party text environment without our info keys. It ends on the word END."""
-
-    def __init__(self) -> None:
-        """Sets its own spaces, with a letter that is not in ours."""
-        self.observation_space = Text(10, charset="ABCDEN!é")
-        self.action_space = Text(10)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        return "é", {"colour": "red"}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return action.upper(), len(action), action == "end", False, {"colour": "blue"}
 
 
 HOSTILE = [
@@ -103,34 +86,6 @@ def test_bad_turns_that_do_nothing(reply: str, readable: bool, problem: str) -> 
     assert message.splitlines()[1] == problem
 
 
-def test_surplus_is_recorded_and_free() -> None:
-    _, reward, _, _, info = dry(max_actions_per_turn=2).step(answer("Right || Left || Jump || Right"))
-    assert reward == 0.0
-    assert (info["actions"], info["surplus_actions"], info["invalid_actions"]) == (
-        ("Right", "Left"),
-        ("Jump", "Right"),
-        (),
-    )
-    assert info["action_is_valid"]
-
-
-def test_every_action_of_a_reply_is_accounted_for() -> None:
-    env = dry(max_actions=4)
-    rng = np.random.default_rng(0)
-    for seed in range(100):
-        env.reset(seed=seed)
-        texts = rng.choice(["Left", "up", "Jump", "DOWN", "42"], rng.integers(0, 9)).tolist()
-        info = env.step(answer(" || ".join(texts)))[-1]
-        parts = [*info["actions"], *info["invalid_actions"], *info["surplus_actions"]]
-        assert sorted(part.lower() for part in parts) == sorted(text.lower() for text in texts)
-        assert len(info["action_rewards"]) == info["num_actions"] == 4 - info["actions_left"]
-
-
-def test_moves_into_the_border_are_valid_but_not_effective() -> None:
-    info = dry().step(answer("Up || Left"))[-1]
-    assert (info["action_is_valid"], info["action_is_effective"]) == (True, False)
-
-
 def test_turn_limit_truncates() -> None:
     env = dry(max_turns=2)
     assert env.step(answer("Up"))[2:4] == (False, False)
@@ -161,32 +116,6 @@ def test_time_limit_of_the_environment_is_passed_on_and_invalid_actions_do_not_u
     assert (info["actions"], info["surplus_actions"]) == (("Up",) * 3, ("Up",))
 
 
-def test_after_the_end_nothing_happens() -> None:
-    env = dry(max_turns=1)
-    message, *_ = env.step(answer("Right"))
-    again, reward, terminated, truncated, info = env.step(answer("Right"))
-    assert (again, reward, terminated, truncated) == (message, 0.0, False, True)
-    assert (info["turn"], info["actions"], info["limit"], info["format_penalty"]) == (1, (), "turns", 0.0)
-
-
-def test_reset_starts_over() -> None:
-    env = dry(max_turns=1, max_actions=1)
-    first, info = env.reset(seed=0)
-    env.step(answer("Right"))
-    assert env.reset(seed=0) == (first, info)
-    assert (info["turn"], info["actions_left"], info["limit"], info["format_penalty"]) == (0, 1, "", 0.0)
-    assert env.actions_left == 1
-
-
-def test_outcome_seed_is_passed_on() -> None:
-    env = AgentTurns(Bandit())
-    rewards = set()
-    for outcome in range(40):
-        env.reset(seed=0, options={"outcome_seed": outcome})
-        rewards.add(env.step(answer("Dragon"))[1])
-    assert rewards == {0.0, 1.0}
-
-
 def test_first_message_without_thought() -> None:
     message, _ = dry(think=False).reset(seed=0)
     assert message == (
@@ -202,165 +131,6 @@ def test_first_message_without_thought() -> None:
     )
 
 
-def test_messages_are_short_enough_for_a_tiny_model() -> None:
-    env = AgentTurns(FrozenLake(), think=False)
-    assert len(env.reset(seed=0)[0].split()) <= 90
-    assert len(env.step("<answer>Up || Jump</answer>")[0].split()) <= 20 + 4
-
-
-def test_the_example_in_the_message_is_a_valid_reply() -> None:
-    for env in (dry(), dry(think=False), dry(max_actions_per_turn=1), dry(action_separator=";")):
-        message, _ = env.reset(seed=0)
-        example = next(line for line in message.splitlines() if line.startswith("Reply format: "))
-        info = env.step(example.removeprefix("Reply format: "))[-1]
-        assert info["action_is_valid"] and info["surplus_actions"] == ()
-        assert example.removeprefix("Reply format: ").startswith(env.reply_prefix)
-
-
-def test_arms_are_listed_in_the_order_of_the_episode() -> None:
-    # Actions snapshotted at construction would list the same order for every seed.
-    env = AgentTurns(Bandit())
-    for seed in range(10):
-        message, _ = env.reset(seed=seed)
-        first, second = env.unwrapped.actions
-        assert f"Actions: {first}, {second}\n" in message
-        assert f"Machines: {first}, {second}\n" in message
-
-
-def test_free_text_third_party_environment() -> None:
-    env = AgentTurns(Shout(), instruction="Shout.", actions=(), think=False)
-    message, info = env.reset(seed=0)
-    assert message.startswith("Shout.\nLimits:") and "<answer>first action || second action</answer>" in message
-    once = AgentTurns(Shout(), instruction="Shout.", actions=(), max_actions_per_turn=1)
-    assert "<answer>your answer</answer>" in once.reset(seed=0)[0]
-    assert message in env.observation_space and "é" in message
-    message, reward, terminated, _, info = env.step("<answer>aé || bb || end || cc</answer>")
-    assert (reward, terminated) == (2.0 + 2.0 + 3.0, True)
-    assert (info["actions"], info["surplus_actions"]) == (("aé", "bb", "end"), ("cc",))
-    assert (info["success"], info["action_is_effective"], info["colour"]) == (False, True, "blue")
-
-
-def test_named_actions_of_a_third_party_environment() -> None:
-    env = AgentTurns(Shout(), instruction="Shout.", actions=["abba", "end"], think=False)
-    env.reset(seed=0)
-    info = env.step("<answer>ABBA || ab</answer>")[-1]
-    assert (info["actions"], info["invalid_actions"]) == (("abba",), ("ab",))
-
-
-@pytest.mark.parametrize("given", [{}, {"instruction": "Shout."}, {"actions": ["a"]}])
-def test_third_party_environment_needs_instruction_and_actions(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="pass instruction= and actions="):
-        AgentTurns(Shout(), **given)
-
-
-def test_observations_must_be_text() -> None:
-    env = Shout()
-    env.observation_space = Discrete(3)  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="not text"):
-        AgentTurns(env, instruction="Shout.", actions=())
-
-
-@pytest.mark.parametrize("name", ["max_turns", "max_actions_per_turn", "max_actions"])
-def test_limits_below_one_are_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        dry(**{name: 0})
-
-
-@pytest.mark.parametrize("penalty", [0.1, float("nan")])
-def test_a_positive_penalty_is_refused(penalty: float) -> None:
-    with pytest.raises(ValueError, match="format_penalty="):
-        dry(format_penalty=penalty)
-
-
-def test_a_thought_is_asked_for_by_a_boolean() -> None:
-    with pytest.raises(ValueError, match="think='false' is a str; use True or False"):
-        AgentTurns(FrozenLake(), think="false")  # type: ignore[arg-type]
-
-
-def test_step_before_reset_says_so() -> None:
-    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
-        AgentTurns(FrozenLake()).step("x")
-
-
-def test_messages_hold_only_known_characters() -> None:
-    env = dry()
-    for reply in ("日本", answer("日本"), answer("Up")):
-        assert set(env.step(reply)[0]) <= set(TEXT_CHARSET)
-
-
-def test_a_name_that_no_reply_can_carry_is_refused_whatever_the_order() -> None:
-    env = AgentTurns(Bandit(names=[["a||b", "c"]]))
-    for seed in range(4):
-        with pytest.raises(ValueError, match=r"action 'a\|\|b' is blank, padded, or has a tag"):
-            env.reset(seed=seed)
-    assert "a||b" in AgentTurns(Bandit(names=[["a||b", "c"]]), action_separator=";").reset(seed=0)[0]
-
-
-def test_the_limit_of_a_turn_is_never_above_that_of_the_episode() -> None:
-    message, _ = AgentTurns(Bandit(), max_actions=1).reset(seed=0)
-    assert "Limits: actions per turn 1, actions in all 1, turns 5" in message
-
-
-def short_lake() -> TextFromDiscrete:
-    return TextFromDiscrete(
-        "FrozenLake-v1",
-        ("Left", "Down", "Right", "Up"),
-        env_kwargs={"is_slippery": False, "max_episode_steps": 3},
-        instruction="Walk.",
-        success=lambda reward, terminated, info: reward > 0,
-    )
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        lambda: Sokoban(max_steps=3),
-        lambda: gymnasium.make("ragen/FrozenLake-v0", frozen_prob=1.0, size=9, max_episode_steps=3),
-        lambda: gymnasium.wrappers.TimeLimit(Sokoban(max_steps=4), 3),
-        short_lake,
-    ],
-)
-def test_a_smaller_limit_of_the_environment_is_told(env: Any) -> None:
-    """Regression: `max_actions` was counted down, past a limit that ended the episode with actions left."""
-    turns = AgentTurns(env(), max_actions_per_turn=1)
-    message, info = turns.reset(seed=0)
-    assert "Limits: actions per turn 1, actions in all 3, turns 5" in message
-    for left in (3, 2, 1):
-        assert message.endswith(f"Actions left: {left}") and info["actions_left"] == turns.actions_left == left
-        assert "actions in all 3" in turns.opening
-        message, _, _, truncated, info = turns.step(answer("Left"))
-    assert message.startswith("The end\n") and message.endswith("Actions left: 0")
-    assert (truncated, info["limit"], turns.max_actions) == (True, "env", 10)
-    assert info["limit_is_told"]  # regression: a critic's value stood for what comes after it
-    assert turns.reset(seed=1)[1]["actions_left"] == 3
-
-
-@pytest.mark.parametrize("env", [WebShopTools, ToyShop])
-def test_the_limit_of_a_shop_counts_valid_actions(env: Any) -> None:
-    shop = env(max_steps=2, **({"catalog": "toy"} if env is WebShopTools else {}))
-    shop.reset(seed=0)
-    assert shop.steps_left == 2
-    shop.step("nonsense")
-    assert shop.steps_left == 2
-    shop.step('{"name": "search", "arguments": {"query": "shoe"}}' if env is WebShopTools else "search:shoe")
-    assert shop.steps_left == 1
-    shop.close()
-
-
-def test_an_id_is_no_environment() -> None:
-    with pytest.raises(ValueError, match="env='ragen/Bandit-v0' is not an environment; pass what gymnasium.make"):
-        AgentTurns("ragen/Bandit-v0")  # type: ignore[arg-type]
-
-
-def test_the_first_message_is_its_own_opening() -> None:
-    turns = AgentTurns(FrozenLake())
-    message, _ = turns.reset(seed=3)
-    assert turns.opening == message
-    turns.step(turns.format_reply(["Up"]))
-    message, _ = turns.reset(seed=4)
-    assert turns.opening == message
-
-
 def test_a_later_opening_is_the_rules_and_the_last_message() -> None:
     turns = AgentTurns(FrozenLake(), max_turns=3)
     first, _ = turns.reset(seed=3)
@@ -372,6 +142,48 @@ def test_a_later_opening_is_the_rules_and_the_last_message() -> None:
     assert message.startswith("The end")
 
 
-def test_no_opening_before_reset() -> None:
-    with pytest.raises(ResetNeeded, match="call reset first"):
-        _ = AgentTurns(FrozenLake()).opening
+class Poem(gymnasium.Env[str, str]):
+    """Not ours: free text, a point for each word, solved by the word "end"; an impatient one is cut short at once."""
+
+    def __init__(self, impatient: bool = False) -> None:
+        self.observation_space = Text(500, min_length=0, charset=TEXT_CHARSET + "♥")
+        self.action_space = Text(100)
+        self.impatient = impatient
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.lines: list[str] = []
+        return "♥", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.lines.append(action)
+        words = action.split()
+        info = {"success": np.bool_("end" in words)}
+        return "♥\n" + "\n".join(self.lines), float(len(words)), "end" in words, self.impatient, info
+
+
+def test_free_text_is_passed_on_as_written() -> None:
+    turns = AgentTurns(Poem(), instruction="Write.", actions=(), action_separator="/")
+    message, _ = turns.reset(seed=0)
+    assert "Actions:" not in message and "<answer>first action / second action</answer>" in message
+    assert message in turns.observation_space
+    message, reward, terminated, _, info = turns.step("<think></think><answer>Roses are Red/ the end /no</answer>")
+    assert (reward, terminated, info["success"]) == (3.0 + 2.0, True, True)
+    assert (info["actions"], info["surplus_actions"]) == (("Roses are Red", "the end"), ("no",))
+    assert message == "The end\nReward: 5\nState:\n♥\nRoses are Red\nthe end\nActions left: 8"
+
+
+def seen(env: str, **options: Any) -> AgentTurns:
+    return AgentTurns(gymnasium.make(env, render_mode="rgb_array"), observation="image", **options)
+
+
+def test_the_picture_is_the_rendered_state_and_the_text_has_no_map() -> None:
+    turns = seen("ragen/Sokoban-v0", image_size=288)
+    message, info = turns.reset(seed=0)
+    assert np.array_equal(message["image"], turns.env.render())
+    assert info["state"].count("\n") == 5 and info["state"] not in message["text"]
+    assert "State: the picture\nActions left: 10" in message["text"]
+    assert "brick wall" in message["text"] and "# wall" not in message["text"]
+    message, *_ = turns.step(turns.format_reply(["Up", "Left", "Down"], "go"))
+    assert np.array_equal(message["image"], turns.env.render())
+    assert message["text"].startswith("Turn 2 of 5\n")

@@ -1,4 +1,4 @@
-"""Tests with a model that FSDP2 or DeepSpeed divides over two CPU processes. ``make test-sharded`` asks for them.
+"""Tests of several processes, and of models that FSDP2 or DeepSpeed divides; ``make test-sharded`` runs them.
 
 ``make test`` passes them over: they need DeepSpeed, and some minutes.
 """

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import httpx
@@ -18,7 +17,6 @@ from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.trainers import LAKE, SMALL, parameters
 from tests.support.ragen_trl.vllm_process import VLLMProcess
@@ -117,33 +115,3 @@ def test_without_its_adapter_the_base_is_asked(make: Make) -> None:
         base = check_greedy(trainer)
     assert base != adapted
     assert check_greedy(trainer) == adapted
-
-
-def test_a_server_that_is_killed_in_a_rollout_and_started_again_gives_the_same_run(
-    make: Make, server: VLLMProcess
-) -> None:
-    whole = make("whole", max_steps=2)
-    whole.train()
-    broken = make("broken", max_steps=2, vllm_server_timeout=600.0)
-    engine = broken._engine
-    assert engine is not None
-    asked = engine.complete
-
-    def kill_and_start() -> None:
-        server.kill()
-        server.start()
-
-    dying = Timer(0.1, kill_and_start)  # while it answers
-
-    def complete(*given: Any) -> Any:
-        if broken.state.global_step == 1 and not dying.ident:
-            dying.start()
-        return asked(*given)
-
-    engine.complete = complete  # type: ignore[method-assign]
-    broken.train()
-    dying.join()
-    rows = [[row for row in timeless(trainer) if "loss" in row] for trainer in (whole, broken)]
-    assert len(rows[0]) == 2 and rows[1] == [pytest.approx(row, abs=1e-4) for row in rows[0]]
-    for name, value in parameters(whole).items():
-        torch.testing.assert_close(parameters(broken)[name], value, rtol=0.0, atol=1e-4)

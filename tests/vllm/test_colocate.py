@@ -7,10 +7,9 @@ import pytest
 import torch
 from peft import LoraConfig
 
-from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.policies.vllm.requests import Context
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -84,17 +83,6 @@ def test_seeds_make_play_reproducible_and_each_row_has_its_own(trainer: StarPOTr
     assert sampled(other) != sampled(first)
 
 
-def test_one_context_with_different_seeds_gives_different_replies_and_each_its_own_limit(
-    trainer: StarPOTrainer,
-) -> None:
-    assert trainer._engine is not None
-    ids = trainer.chat.start("?")
-    contexts = [Context(ids, seed, 1 + seed) for seed in range(6)]
-    replies = trainer._engine.complete(contexts, Sampling(9), frozenset({0}))
-    assert len({reply.ids[0] for reply in replies}) > 1
-    assert all(len(reply.ids) == 1 + seed or reply.ids[-1] == 0 for seed, reply in enumerate(replies))
-
-
 def test_top_k_changes_what_is_reported_to_what_was_sampled_from(trainer: StarPOTrainer) -> None:
     """Unlike the Transformers backend, which reports the whole distribution; TRL's ratio takes either."""
     assert trainer._engine is not None
@@ -121,30 +109,6 @@ def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: St
         assert float(differences(trainer.model, trajectory).max()) < 1e-3
 
 
-def test_a_reply_that_ends_with_its_answer_ends_as_with_the_transformers_backend(trainer: StarPOTrainer) -> None:
-    """The tag is made the most likely token after the first prompt."""
-    assert trainer._engine is not None
-    (tag,) = trainer.chat.tokenizer("</answer>", add_special_tokens=False)["input_ids"]
-    prompt = torch.tensor([trainer.chat.start(quizzes([3])[0]._question())])
-    with torch.no_grad():
-        trainer.model.get_input_embeddings().weight[tag] = trainer.model.model(prompt).last_hidden_state[0, -1]
-    trainer.policy().begin([])  # sends the weights
-    for ends, length in ((True, 1), (False, 6)):
-        sampling = Sampling(6, 0.0, stop_at_answer=ends)
-        (found,) = play(quizzes([3]), VLLMPolicy(trainer._engine, trainer.model, trainer.chat, sampling), starts(1))
-        (expected,) = play(quizzes([3]), TransformersPolicy(trainer.model, trainer.chat, sampling), starts(1))
-        assert found.token_ids == expected.token_ids
-        assert [turn.cut for turn in found.turns] == [turn.cut for turn in expected.turns]
-        assert (found.turns[0].reply_ids[0], len(found.turns[0].reply_ids)) == (tag, length)
-
-
-def test_evaluation_is_repeatable(trainer: StarPOTrainer) -> None:
-    found = [evaluate(trainer.policy(0.5), "ragen/Bandit-v0", trainer.args, episodes=8).as_dict() for _ in range(2)]
-    for row in found:
-        del row["seconds"]
-    assert found[0] == found[1]
-
-
 def test_a_lora_run_on_the_lake(train: Make) -> None:
     made = train(LAKE, max_steps=3, learning_rate=1e-2, peft_config=LoraConfig(r=4, target_modules="all-linear"))
     base = {name: value for name, value in parameters(made).items() if "lora_" not in name}
@@ -153,15 +117,6 @@ def test_a_lora_run_on_the_lake(train: Make) -> None:
     assert len(deviations) == 3 and max(deviations) < 1e-3
     for name, value in parameters(made).items():
         assert torch.equal(value, base[name]) if name in base else True
-
-
-def test_a_summary_of_the_past_instead_of_all_turns_on_the_lake(train: Make) -> None:
-    """Every turn after the first is a context of its own, which the engine reads and the trainer scores."""
-    made = train(LAKE, max_steps=2, learning_rate=1e-2, max_turns=3, context="actions_so_far")
-    made.train()
-    rows = [row for row in made.state.log_history if "loss" in row]
-    assert len(rows) == 2 and all(row["turns"] > 1 for row in rows)
-    assert max(row["sampling/ratio_deviation_max"] for row in rows) < 1e-3
 
 
 def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:

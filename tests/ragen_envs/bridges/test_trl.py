@@ -1,35 +1,13 @@
 """The bridge to TRL: the tool environment by itself, and one step of TRL's own trainer with it."""
 
-import functools
-import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
-from ragen_envs.bridges import ToolEnvironment, trl_environment
+from ragen_envs import Bandit
+from ragen_envs.bridges import trl_environment
 from tests.support.ragen_envs.bridging import RULES, SMALL_LAKE
-from tests.support.ragen_envs.toys import Switch
-
-
-class Words(TextEnv):
-    """Free text: any word ends the episode, and its length is the reward."""
-
-    instruction = "Say a word."
-
-    def _start(self, options: Any) -> str:
-        return "?"
-
-    def _parse_action(self, text: str) -> str | None:
-        return text.strip() or None
-
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        return action, float(len(action)), True, {"success": True, "action_is_effective": True}
 
 
 def test_a_game_by_tool_calls() -> None:
@@ -44,112 +22,6 @@ def test_a_game_by_tool_calls() -> None:
     assert (tool.get_reward(), tool.success, tool.actions_left) == (1.0, True, 1)
     assert tool.reset(seed=0) == prompt
     assert (tool.get_reward(), tool.success, tool.actions_left) == (0.0, False, 3)
-
-
-def test_tool_calls_end_at_the_limit_and_before_the_start() -> None:
-    tool = trl_environment(SMALL_LAKE, max_actions=2)()
-    assert tool.act("Right") == "The game is over. Call no more tools."  # no reset yet
-    tool.reset(seed=0)
-    assert tool.act("Up").endswith("Actions left: 1")
-    assert tool.act("Up") == "Reward: 0\nState:\nP_\n_G\nThe game is over. Call no more tools."
-    assert not tool.success
-
-
-def test_unknown_actions_take_no_steps_of_a_time_limit() -> None:
-    """Regression: after 100 of them FrozenLake was over, and every action earned nothing without a word of it."""
-    tool = trl_environment(functools.partial(SMALL_LAKE, max_episode_steps=3))()
-    tool.reset(seed=0)
-    assert {tool.act("Fly") for _ in range(5)} == {"Unknown action ignored. Use: Left, Down, Right, Up"}
-    assert tool.act(" right ").endswith("Actions left: 2")
-    assert tool.act("Down").startswith("Reward: 1\n") and tool.success
-
-
-def test_a_limit_that_free_text_reaches_ends_the_game() -> None:
-    """No list says which texts are actions, so that the environment gets them all."""
-    tool = trl_environment(lambda: gymnasium.wrappers.TimeLimit(Words(), 2))()
-    tool.reset(seed=0)
-    assert tool.act(" ") == "Unknown action ignored."
-    assert tool.act(" ") == "Unknown action ignored. The game is over. Call no more tools."
-    assert tool.act("word") == "The game is over. Call no more tools."
-    assert (tool.get_reward(), tool.actions_left) == (0.0, 0)
-
-
-def test_arguments_of_another_type_and_free_text_are_data() -> None:
-    tool = trl_environment(Words)()
-    assert "Actions:" not in tool.reset(seed=0)
-    assert tool.act("") == "Unknown action ignored."
-    tool.act(12345)  # type: ignore[arg-type]
-    assert tool.get_reward() == 5.0
-
-
-def test_a_group_shares_the_start_and_not_the_luck() -> None:
-    group = [make() for make in [trl_environment(Bandit)] * 64]
-    assert len({tool.reset(seed=7) for tool in group}) == 1
-    shown = {tool.act("Dragon").splitlines()[0] for tool in group}
-    assert shown == {"Reward: 0", "Reward: 1"}
-
-
-def outcomes(make: Callable[[], ToolEnvironment], members: int = 4, episodes: int = 8) -> list[float]:
-    """The reward of the risky arm in every episode of every member."""
-    group = [make() for _ in range(members)]
-    paid = []
-    for _ in range(episodes):
-        for tool in group:
-            tool.reset(seed=7)
-            tool.act("Dragon")
-            paid.append(tool.get_reward())
-    return paid
-
-
-def test_outcomes_are_repeatable_and_differ_by_seed_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = outcomes(trl_environment(Bandit))
-    assert outcomes(trl_environment(Bandit)) == first
-    assert outcomes(pickle.loads(pickle.dumps(trl_environment(Bandit)))) == first  # as AsyncGRPO does
-    assert outcomes(trl_environment(Bandit, outcome_seed=1)) != first
-    monkeypatch.setenv("RANK", "1")
-    assert outcomes(trl_environment(Bandit)) != first
-
-
-def test_limits_are_those_of_ragen() -> None:
-    assert trl_environment("ragen/Countdown-v0")().reset(seed=0).endswith("Actions left: 1")
-    assert trl_environment("ragen/FrozenLake-v0")().reset(seed=np.int64(0)).endswith("Actions left: 10")
-    shop = functools.partial(gymnasium.make, "ragen/WebShop-v0", catalog="toy")
-    assert trl_environment(shop)().reset(seed=0).endswith("Actions left: 9")
-
-
-def test_without_ragens_number_the_limit_is_that_of_the_commands(tmp_path: Path) -> None:
-    """Regression: it was 10, also for a file of levels and for an id with a time limit."""
-    levels = tmp_path / "levels.txt"
-    levels.write_text("#####\n#@$.#\n#####\n")
-    sokoban = functools.partial(gymnasium.make, "ragen/Sokoban-v0", levels=str(levels))
-    assert trl_environment(sokoban)().reset(seed=0).endswith("Actions left: 200")
-    gymnasium.register("test/Lake25-v0", "ragen_envs:FrozenLake", max_episode_steps=25)
-    assert trl_environment("test/Lake25-v0")().reset(seed=0).endswith("Actions left: 25")
-    assert trl_environment(FrozenLake)().reset(seed=0).endswith("Actions left: 10")
-
-
-def test_an_id_may_name_its_module() -> None:
-    """Regression: it was looked up with the module in its name, and not found."""
-    assert "Actions: " in trl_environment("ragen_envs:ragen/Bandit-v0")().reset(seed=1)
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        trl_environment("no_such_module:ragen/Bandit-v0")
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(gymnasium.error.Error, match="Nope"):
-        trl_environment("ragen/Nope-v0")
-    with pytest.raises(ValueError, match="is a single environment; pass its id"):
-        trl_environment(gymnasium.make("ragen/Bandit-v0"))()  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"seed=1\.5 must be an integer"):
-        trl_environment(Bandit)().reset(seed=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="max_actions=0"):
-        trl_environment(Bandit, max_actions=0)
-    with pytest.raises(ValueError, match="must be a TextEnv without AgentTurns"):
-        trl_environment(lambda: AgentTurns(SMALL_LAKE()))()
-    with pytest.raises(ValueError, match="Switch.* must be a TextEnv"):
-        trl_environment(Switch)()
-    with pytest.raises(ValueError, match=r"row \['level'\] has no seed; give the dataset a column 'seed'"):
-        trl_environment(Bandit)().reset(level=3)
 
 
 @dataclass

@@ -1,7 +1,9 @@
-"""Group advantages and whitening: shared vectors, slow obvious loops, and identities that hold for any returns."""
+"""Advantages of groups, of turns, and whitening: slow obvious loops, identities, rounding."""
 
 import json
 import math
+import random
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,19 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.algorithms.advantages import group_advantages, moments, whiten, whiten_with
+from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from tests.support.project import VECTORS as VECTOR_FILE
 
 VECTORS = json.loads(VECTOR_FILE.read_text())
-TOLERANCE = VECTORS["meta"]["tol"]
-CASES = {case["id"]: case for case in VECTORS["group_advantages"]}
-# How our options spell the estimators of the vectors.
-ESTIMATORS: dict[str, dict[str, Any]] = {
-    "verl_ddof1_eps1e6": {},
-    "trl_ddof1_eps1e4": {"eps": 1e-4},
-    "ddof0_eps1e6": {"ddof": 0},
-    "drgrpo_mean_only": {"scale": "none"},
-    "rloo": {"baseline": "leave_one_out", "scale": "none"},
-}
 BASELINES = ("mean", "leave_one_out")
 SCALES = ("group", "batch", "none")
 
@@ -33,20 +26,6 @@ some_groups = st.lists(group_of_four, min_size=1, max_size=5)
 
 def double(values: list[Any]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64).flatten()
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("name", ["ga1_sparse", "ga3_zero_var", "ga5_tiny_var"])
-def test_single_groups_of_the_vectors(name: str, estimator: str) -> None:
-    rewards, expected = CASES[name]["inputs"]["rewards"], CASES[name]["expected"][estimator]
-    found = group_advantages(double(rewards), 4, **ESTIMATORS[estimator])
-    torch.testing.assert_close(found, double(expected), atol=TOLERANCE, rtol=0)
-
-
-def test_batch_scale_of_the_vectors() -> None:
-    case = CASES["ga7_two_groups_batchstd"]
-    found = group_advantages(double(case["inputs"]["rewards"]), 2, scale="batch", eps=1e-4)
-    torch.testing.assert_close(found, double(case["expected"]["group_mean_batch_std"]), atol=TOLERANCE, rtol=0)
 
 
 def slow_advantages(groups: list[list[float]], baseline: str, scale: str) -> list[float]:
@@ -74,43 +53,6 @@ def test_a_slow_loop_agrees(baseline: Any, scale: Any, groups: list[list[float]]
     torch.testing.assert_close(found, double(slow_advantages(groups, baseline, scale)), atol=1e-9, rtol=1e-9)
 
 
-@each_option
-@settings(max_examples=30, deadline=None)
-@given(groups=some_groups)
-def test_every_groups_advantages_sum_to_zero(baseline: Any, scale: Any, groups: list[list[float]]) -> None:
-    sums = group_advantages(double(groups), 4, baseline, scale).reshape(-1, 4).sum(dim=1)
-    torch.testing.assert_close(sums, torch.zeros_like(sums), atol=1e-9, rtol=0)
-
-
-@each_option
-@settings(max_examples=30, deadline=None)
-@given(groups=some_groups, order=st.permutations(range(4)))
-def test_reordering_a_groups_members_reorders_its_advantages(
-    baseline: Any, scale: Any, groups: list[list[float]], order: list[int]
-) -> None:
-    reordered = [[group[index] for index in order] for group in groups]
-    there = group_advantages(double(groups), 4, baseline, scale).reshape(-1, 4)[:, order]
-    here = group_advantages(double(reordered), 4, baseline, scale).reshape(-1, 4)
-    torch.testing.assert_close(here, there, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("scale", ["group", "none"])
-@settings(max_examples=30, deadline=None)
-@given(groups=some_groups)
-def test_a_group_does_not_see_the_others(scale: Any, groups: list[list[float]]) -> None:
-    together = group_advantages(double(groups), 4, scale=scale)
-    alone = torch.cat([group_advantages(double(group), 4, scale=scale) for group in groups])
-    torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("size", [2, 4, 16])
-@pytest.mark.parametrize("scale", SCALES)
-def test_leaving_oneself_out_stretches_by_n_over_n_minus_1(scale: Any, size: int) -> None:
-    returns = torch.arange(size * 2, dtype=torch.float64).pow(2)
-    mean = group_advantages(returns, size, "mean", scale)
-    torch.testing.assert_close(group_advantages(returns, size, "leave_one_out", scale), mean * size / (size - 1))
-
-
 @settings(max_examples=30, deadline=None)
 @given(group=group_of_four, shift=st.integers(-3, 3), factor=st.integers(1, 9))
 def test_only_differences_count_and_with_a_group_scale_only_their_ratios(
@@ -131,20 +73,6 @@ def test_a_group_of_equal_returns_is_exactly_zero(baseline: Any, scale: Any, dty
     found = group_advantages(returns, 4, baseline, scale, eps=0.0)
     assert found[:4].tolist() == [0.0] * 4
     assert (found[4:] != 0).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"baseline": "median"}, "baseline is 'median'; choose 'mean' or 'leave_one_out'"),
-        ({"scale": "std"}, "scale is 'std'; choose 'group', 'batch' or 'none'"),
-        ({"group_size": 1}, "group_size is 1"),
-        ({"group_size": 3}, "4 returns do not divide into groups of 3"),
-    ],
-)
-def test_unknown_options_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        group_advantages(torch.zeros(4), **{"group_size": 2, **arguments})
 
 
 some_numbers = st.lists(st.integers(-50, 50).map(lambda n: n / 10), min_size=2, max_size=12)
@@ -171,40 +99,11 @@ def test_two_processes_whiten_as_one(numbers: list[float], split: int) -> None:
     torch.testing.assert_close(found, whiten(values, mask), atol=1e-12, rtol=1e-12)
 
 
-def test_whitened_advantages_have_mean_0_and_variance_1_whatever_is_masked_out() -> None:
-    values = torch.tensor([[1.0, float("nan"), 4.0], [2.0, float("inf"), 9.0]])
-    mask = torch.tensor([[1, 0, 1], [1, 0, 1]])
-    found = whiten(values, mask)
-    assert found[mask == 0].tolist() == [0.0, 0.0]
-    assert found.sum().item() == pytest.approx(0.0, abs=1e-6)
-    assert found[mask == 1].var().item() == pytest.approx(1.0, abs=1e-6)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(whiten(3 * values + 7, mask), found)
-
-
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_numbers_whiten_to_zero(count: int) -> None:
     """Regression: a sample variance of one number is 0 / 0, and a NaN advantage ends a run."""
     values = torch.tensor([5.0, 6.0])
     assert whiten(values, torch.arange(2) < count).tolist() == [0.0, 0.0]
-
-
-def test_a_share_of_one_is_whitened_by_the_whole_batch() -> None:
-    found = whiten_with(double([3.0]), torch.ones(1), moments(double([1.0, 2.0, 3.0]), torch.ones(3)))
-    assert found.tolist() == pytest.approx([1.0], abs=1e-7)
-
-
-def test_equal_advantages_whiten_to_zero_and_rounding_stays_small() -> None:
-    assert whiten(double([0.3] * 8), torch.ones(8)).abs().max().item() < 1e-11
-    rounded = double([0.1 + 0.2, *[0.3] * 7])
-    assert whiten(rounded, torch.ones(8)).abs().max().item() < 1e-11
-
-
-@pytest.mark.parametrize("number", [1e3 + 0.1, 1e5 + 0.1, 1e6 + 0.3, -1e7 / 3])
-def test_equal_numbers_far_from_zero_have_no_negative_variance(number: float) -> None:
-    """Regression: rounding in the sum of squares may leave a variance under 0, whose root is NaN."""
-    for count in range(2, 12):
-        assert whiten(double([number] * count), torch.ones(count)).abs().max().item() < 1e-3
 
 
 def test_whitening_stays_exact_far_from_zero() -> None:
@@ -214,8 +113,127 @@ def test_whitening_stays_exact_far_from_zero() -> None:
     torch.testing.assert_close(far, near, atol=1e-7, rtol=0)
 
 
-def test_masks_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"values have shape \(2, 3\), mask \(2, 1\)"):
-        moments(torch.zeros(2, 3), torch.ones(2, 1))
-    with pytest.raises(ValueError, match=r"values have shape \(2, 3\), mask \(2, 1\)"):
-        whiten_with(torch.zeros(2, 3), torch.ones(2, 1), torch.tensor([2.0, 0.0, 0.0]))
+# GiGPO and MT-GRPO: slow obvious loops over single turns, and identities
+
+SEEDS = range(10)
+GROUP = 4
+each_seed = pytest.mark.parametrize("seed", SEEDS)
+
+
+@dataclass
+class Play:
+    """One episode: (state, reward) of each turn, and an outcome."""
+
+    turns: list[tuple[str, float]]
+    outcome: float
+
+
+def some_plays(seed: int, num_groups: int = 3, states: str = "abcd") -> list[Play]:
+    """Episodes of one to five turns in few states, which therefore recur, within an episode too."""
+    rng = random.Random(seed)
+    return [
+        Play(
+            [(rng.choice(states), rng.choice([0.0, 0.5, 1.0, -0.1])) for _ in range(rng.randint(1, 5))],
+            rng.choice([0.0, 1.0]),
+        )
+        for _ in range(num_groups * GROUP)
+    ]
+
+
+def tensors(plays: list[Play], dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, K) rewards and mask."""
+    rewards = torch.zeros(len(plays), max(len(play.turns) for play in plays), dtype=dtype)
+    mask = torch.zeros_like(rewards)
+    for row, play in enumerate(plays):
+        rewards[row, : len(play.turns)] = torch.tensor([reward for _, reward in play.turns], dtype=dtype)
+        mask[row, : len(play.turns)] = 1
+    return rewards, mask
+
+
+def anchors(plays: list[Play]) -> list[list[str]]:
+    return [[state for state, _ in play.turns] for play in plays]
+
+
+def gigpo(plays: list[Play], **options: Any) -> torch.Tensor:
+    return gigpo_advantages(*tensors(plays), anchors(plays), GROUP, **options)
+
+
+def mt_grpo(plays: list[Play], **options: Any) -> torch.Tensor:
+    outcomes = torch.tensor([play.outcome for play in plays], dtype=torch.float64)
+    return mt_grpo_advantages(*tensors(plays), outcomes, GROUP, **options)
+
+
+def slow_compare(value: float, compared: list[float], ddof: int, eps: float | None) -> float:
+    mean = sum(compared) / len(compared)
+    if max(abs(other - mean) for other in compared) < 1e-9:
+        return 0.0
+    std = math.sqrt(sum((other - mean) ** 2 for other in compared) / (len(compared) - ddof))
+    return (value - mean) / (1.0 if eps is None else std + eps)
+
+
+def slow_gigpo(plays: list[Play], gamma: float, weight: float, eps: float | None) -> list[list[float]]:
+    found = []
+    for row, play in enumerate(plays):
+        first = row // GROUP * GROUP
+        group = plays[first : first + GROUP]
+        totals = [sum(reward for _, reward in other.turns) for other in group]
+        of_episode = slow_compare(totals[row - first], totals, 1, eps)
+        steps = []
+        for k, (state, _) in enumerate(play.turns):
+            alike = [
+                step_return(other, j, gamma)
+                for other in group
+                for j, (met, _) in enumerate(other.turns)
+                if met == state
+            ]
+            steps.append(of_episode + weight * slow_compare(step_return(play, k, gamma), alike, 1, eps))
+        found.append(steps)
+    return found
+
+
+def step_return(play: Play, start: int, gamma: float) -> float:
+    return sum(gamma**j * reward for j, (_, reward) in enumerate(play.turns[start:]))
+
+
+def slow_mt_grpo(plays: list[Play], weight: float, ddof: int, eps: float) -> list[list[float]]:
+    found = []
+    for row, play in enumerate(plays):
+        group = plays[row // GROUP * GROUP :][:GROUP]
+        of_outcome = slow_compare(play.outcome, [other.outcome for other in group], ddof, eps)
+        turns = []
+        for k, (_, reward) in enumerate(play.turns):
+            alike = [other.turns[k][1] for other in group if k < len(other.turns)]
+            turns.append(slow_compare(reward, alike, ddof, eps) + weight * of_outcome)
+        found.append(turns)
+    return found
+
+
+def assert_turns(found: torch.Tensor, expected: list[list[float]]) -> None:
+    for row, wanted in zip(found.tolist(), expected, strict=True):
+        assert row == pytest.approx(wanted + [0.0] * (len(row) - len(wanted)), abs=1e-9)
+
+
+@each_seed
+@pytest.mark.parametrize(("scale", "eps"), [("group", 1e-6), ("group", 1e-4), ("none", 1e-6)])
+def test_gigpo_agrees_with_a_slow_loop(seed: int, scale: Any, eps: float) -> None:
+    plays = some_plays(seed)
+    found = gigpo(plays, gamma=0.9, step_weight=0.7, scale=scale, eps=eps)
+    assert_turns(found, slow_gigpo(plays, 0.9, 0.7, eps if scale == "group" else None))
+
+
+@each_seed
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_mt_grpo_agrees_with_a_slow_loop(seed: int, ddof: int) -> None:
+    plays = some_plays(seed)
+    assert_turns(mt_grpo(plays, weight=0.7, ddof=ddof), slow_mt_grpo(plays, 0.7, ddof, 1e-4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rewards_equal_up_to_rounding_give_exactly_zero(dtype: torch.dtype) -> None:
+    """Regression: 0.1 + 0.2 against 0.3 is a spread of rounding alone, which a division would blow up to one."""
+    rewards = torch.tensor([[0.1 + 0.2], [0.3], [0.3], [0.3]], dtype=dtype)
+    mask, states = torch.ones(4, 1), [["s"]] * 4
+    assert gigpo_advantages(rewards, mask, states, 4, eps=0.0).tolist() == [[0.0]] * 4
+    assert mt_grpo_advantages(rewards, mask, rewards[:, 0], 4, eps=0.0).tolist() == [[0.0]] * 4
+    assert gigpo_advantages(rewards, mask, states, 4).dtype == dtype
+    assert mt_grpo_advantages(rewards, mask, rewards[:, 0], 4).dtype == dtype

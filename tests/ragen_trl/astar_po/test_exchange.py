@@ -1,21 +1,19 @@
 """Start states without spread give their places to others; in a curriculum to ones that are about as hard."""
 
-import statistics
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 
 import ragen_envs
-from ragen_trl.astar_po import trainer as module
+from ragen_trl import AStarPOConfig
 from ragen_trl.astar_po.exchange import exchanged
 from tests.support.ragen_trl.astar_runs import Spy, astar
-from tests.support.ragen_trl.trainers import AnyReply, Lottery, logged, parameters
-
-INF = float("inf")
+from tests.support.ragen_trl.trainers import AnyReply, Lottery, parameters, small_trainer
 
 
 def known(*trainable: int, seeds: range = range(100)) -> Any:
@@ -30,29 +28,6 @@ def test_by_hand_the_nearest_ones_that_the_rollout_lacks_are_taken() -> None:
     found = exchanged(groups, values, [0], lambda task, seed: seed)
     assert found == [(0, 30), (0, 31), (0, 50), (0, 90), (0, 30)]  # at the end each is there: the nearest comes twice
     assert exchanged(groups[:2], values, [0], lambda task, seed: seed, played=[(0, 31)]) == [(0, 30), (0, 50)]
-
-
-def test_each_environment_has_its_own_and_one_that_no_oracle_solves_has_others_like_it() -> None:
-    values = {0: known(1, 2), 1: known(3, 4)}
-    hardness = {(0, 0): INF, (0, 1): 1, (0, 2): INF, (1, 0): 5, (1, 3): 9, (1, 4): 6}
-    found = exchanged([(0, 0), (1, 0)], values, [0], lambda *start: hardness[start])
-    assert found == [(0, 2), (1, 4)]
-
-
-def test_ties_are_drawn_and_equal_entropy_draws_equally() -> None:
-    values = {0: known(*range(50, 60))}
-    found = [exchanged([(0, 1)], values, [seed], lambda task, seed: 1)[0] for seed in range(40)]
-    assert len(set(found)) > 5
-    assert found == [exchanged([(0, 1)], values, [seed], lambda task, seed: 1)[0] for seed in range(40)]
-
-
-def test_without_a_curriculum_they_are_drawn_as_ever() -> None:
-    """Runs that were stopped before go on with the same start states."""
-    values = {0: known(20, 21, 22, 23, 24)}
-    groups = [(0, seed) for seed in (3, 20, 4, 5)]
-    streams = [np.random.default_rng([7, 2, 0, group, seed]) for group, seed in ((0, 3), (2, 4), (3, 5))]
-    first, third, fourth = (int(stream.choice([20, 21, 22, 23, 24])) for stream in streams)
-    assert exchanged(groups, values, [7, 2, 0]) == [(0, first), (0, 20), (0, third), (0, fourth)]
 
 
 class Graded(Lottery):
@@ -79,12 +54,6 @@ def graded() -> AnyReply:
 CURRICULUM: dict[str, Any] = {"curriculum_rollouts": 6, "num_train_seeds": 64, "max_steps": 10, "learning_rate": 0.01}
 
 
-def rollouts(trainer: Spy, size: int = 8) -> list[list[float]]:
-    """Difficulties of the start states of each rollout."""
-    hard = trainer._tasks.difficulty
-    return [[hard(0, one.seed) for one in trainer.played[k : k + size]] for k in range(0, len(trainer.played), size)]
-
-
 @pytest.fixture(scope="module")
 def eased(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run with a curriculum and a checkpoint in it, which two tests read."""
@@ -92,19 +61,6 @@ def eased(tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = astar(folder, graded, **CURRICULUM, save_strategy="steps", save_steps=3)
     trainer.train()
     return trainer
-
-
-def test_a_curriculum_of_astar_po_stays_one(eased: Any) -> None:
-    """Its first rollouts were mostly exchanged, for start states of any difficulty and some of them twice."""
-    trainable = sorted(eased._tasks.difficulty(0, seed) for seed in eased.values[0].trainable)
-    assert trainable[0] == 4 and len(trainable) > 24
-    played = rollouts(eased)
-    means = [statistics.fmean(each) for each in played]
-    assert sorted(played[0]) == trainable[:8]  # all that it asks for always win: the next ones are played
-    assert means[0] <= means[1] <= means[2] < means[3] < means[5] and means[5] > means[0] + 2
-    for k in range(0, 6 * 8, 8):
-        assert len({one.seed for one in eased.played[k : k + 8]}) == 8
-    assert logged(eased, "difficulty") == pytest.approx(means[:6])  # while the curriculum lasts
 
 
 def test_a_run_that_is_resumed_within_its_curriculum_ends_where_an_unbroken_one_does(eased: Any) -> None:
@@ -116,26 +72,48 @@ def test_a_run_that_is_resumed_within_its_curriculum_ends_where_an_unbroken_one_
     assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
 
 
-def test_refills_of_a_curriculum_are_exchanged_for_others_than_the_rollout_had(tmp_path: Path) -> None:
-    trainer = astar(tmp_path, graded, **CURRICULUM, num_generations=2, max_refills=3)
+# A data set of start states: the columns of a row go wherever it is played
+
+SEEDS = list(range(10_000, 10_008))
+NEVER_WON = SEEDS[:4]
+
+
+class Lucky(Spy):
+    """An episode wins by its outcome seed, but never from the first four start states."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        played = super().rollout(starts, envs, policy)
+        for index, start in enumerate(starts):
+            won = start.seed not in NEVER_WON and start.outcome_seed % 2 == 1
+            turn = replace(played[index].turns[-1], reward=float(won), info={**played[index].turns[-1].info})
+            turn.info["success"] = won
+            played[index] = replace(played[index], turns=(turn,))
+        return played
+
+
+def make(folder: Path, columns: dict[str, list[Any]], **options: Any) -> Any:
+    """A run on the rows of eight bandits, with these further columns."""
+    data = Dataset.from_dict({"env": ["ragen/Bandit-v0"] * 8, "seed": SEEDS, **columns})
+    stage = {"num_generations": 1, "reference_samples": 4, "max_reference_samples": 4, "max_turns": 1}
+    return small_trainer(folder, None, AStarPOConfig, Lucky, train_dataset=data, **{**stage, **options})
+
+
+def test_both_stages_and_exchanged_starts_have_the_columns_of_their_own_row(tmp_path: Path) -> None:
+    """Regression: stage 1 had no columns at all, and an exchanged start had those of the one that it replaced."""
+    seen: list[tuple[int, float]] = []
+
+    def bonus(seed: list[int], bonus: list[float], **_: Any) -> list[float]:
+        seen.extend(zip(seed, bonus, strict=True))
+        return bonus
+
+    trainer = make(tmp_path, {"bonus": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]}, reward_funcs=[bonus], max_steps=2)
     trainer.train()
-    count = int(logged(trainer, "filter/trajectories_sampled")[0]) // 2
-    seeds = [one.seed for one in trainer.played[: 2 * count : 2]]  # of the first update, 4 groups a rollout
-    assert count > 4 and len(set(seeds)) == count
-    trainable = sorted(trainer._tasks.difficulty(0, seed) for seed in trainer.values[0].trainable)
-    assert sorted(trainer._tasks.difficulty(0, seed) for seed in seeds) == trainable[:count]
-
-
-def test_every_process_knows_the_start_states_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start state that another process plays is not taken once more, and parts of a group stay one."""
-    trainer = astar(tmp_path, graded, **CURRICULUM)
-    trainer.estimate_values()
-    rows = [trainer._tasks.row(0, seed) for seed in trainer._tasks.rows["seed"][:8]]
-    whole = trainer._with_trainable_starts(rows)
-    everyone = [(0, row["seed"]) for row in rows]
-    monkeypatch.setattr(module, "gather_object", lambda own: everyone)
-    parts = []
-    for process in (0, 1):
-        monkeypatch.setattr(type(trainer.accelerator), "process_index", property(lambda self, process=process: process))
-        parts += trainer._with_trainable_starts(rows[4 * process : 4 * process + 4])
-    assert parts == whole and len({row["seed"] for row in whole}) == 8
+    assert len(seen) == 8 * 4 + 2 * 8
+    assert {(seed, value) for seed, value in seen} == {(seed, seed - 10_000.0) for seed in SEEDS}
+    values = trainer.values[0]
+    assert not set(values.trainable) & set(NEVER_WON)
+    assert {seed for seed, _ in seen[32:]} <= set(values.trainable)  # four of eight rows, at least, were exchanged
+    for seed in NEVER_WON:
+        assert values.of(seed).mean == seed - 10_000.0
+    for seed in values.trainable:
+        assert seed - 10_000.0 < values.of(seed).mean < seed - 9_999.0

@@ -1,6 +1,8 @@
-"""Stage 1 as AStarPOTrainer runs it: what V* is made of, what the cache saves, and which starts are trained on."""
+"""Stage 1 as AStarPOTrainer runs it: what V* is made of, what the cache saves and refuses, which starts are trained."""
 
+import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,20 @@ import pytest
 import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
-from ragen_trl.astar_po.reference_values import NothingToLearnError, ReferenceNeverSucceedsError
+from ragen_trl.astar_po.value_cache import (
+    Sample,
+    StoredSample,
+    ValueCache,
+    ValueCacheError,
+    value_key,
+)
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.rollout.env_specs import EnvSpec
-from tests.support.ragen_trl.astar_runs import astar, cached, draws
-from tests.support.ragen_trl.trainers import TOKENIZER, logged, lottery, parameters, small_model
+from tests.support.ragen_trl.astar_runs import astar, cached, stored_keys
+from tests.support.ragen_trl.references import KEY
+from tests.support.ragen_trl.trainers import lottery, small_model
 
 
 def test_v_star_is_the_soft_value_of_the_returns_in_the_cache(tmp_path: Path) -> None:
@@ -30,17 +42,6 @@ def test_v_star_is_the_soft_value_of_the_returns_in_the_cache(tmp_path: Path) ->
     assert len({start.value for start in values.starts.values()}) > 2
 
 
-def test_reference_episodes_do_not_depend_on_the_seed_of_the_run(tmp_path: Path) -> None:
-    found = []
-    for seed in (1, 2):
-        trainer = astar(tmp_path / str(seed), draws(), seed=seed)
-        trainer.estimate_values()
-        found.append({trajectory.token_ids for trajectory in trainer.reference_played})
-    assert found[0] == found[1]
-    assert len(found[0]) == 32
-    assert cached(tmp_path / "1") == cached(tmp_path / "2")
-
-
 def test_training_does_not_play_the_episodes_of_the_reference_again(tmp_path: Path) -> None:
     """V* and what it is compared with are independent: same starts, other outcomes and other words."""
     trainer = astar(tmp_path, max_steps=1)
@@ -52,19 +53,13 @@ def test_training_does_not_play_the_episodes_of_the_reference_again(tmp_path: Pa
 
 SAME: list[dict[str, Any]] = [
     {"seed": 3},
-    {"beta1": 0.1, "beta2": 0.1, "learning_rate": 1e-3},
-    {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
-    {"num_generations": 4, "filter_ratio": 0.5},
+    {"beta1": 0.1, "beta2": 0.1, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
 ]
-# The other options of play are in the key, too: test_value_cache.py goes through all of them.
+# The other options of play are in the key, too; another test goes through all of them.
 OTHER: list[dict[str, Any]] = [
-    {"max_turns": 3},
     {"reward_weights": [2.0]},
-    {"reward_version": "2"},
     {"temperature": 0.9},
-    {"top_k": 100},
     {"top_p": 0.9},
-    {"force_reply_prefix": False},
     {"model": 1},
 ]
 
@@ -86,29 +81,6 @@ def test_a_run_that_asks_for_the_same_episodes_plays_none(filled: str, tmp_path:
     assert not (tmp_path / "values.sqlite").exists()
 
 
-def test_cached_rewards_of_somebody_elses_game_are_named(
-    filled: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Regression: a class that had come to pay ten times as much was trained on the former V*, silently."""
-    trainer = astar(tmp_path, value_cache=filled)
-    trainer.estimate_values()
-    (said,) = [record.message for record in caplog.records if "cache" in record.message]
-    assert said.startswith("32 of the 32 episodes behind V* of ") and "set another reward_version" in said
-    caplog.clear()
-    for env in ("ragen/Bandit-v0", "ragen_envs:ragen/Bandit-v0"):  # the package's own pay what its version says
-        trainer._tasks.specs = [EnvSpec(env)]
-        trainer._tell_of_cached_rewards(0)
-        assert not caplog.records
-    trainer._tasks.specs = [EnvSpec("ragen/WebShop-v0", {"catalog": "shop/products.jsonl"})]  # another file, same name
-    trainer._tell_of_cached_rewards(0)
-    assert caplog.records
-    caplog.clear()
-    trainer._tasks.specs = [EnvSpec("ragen/Bandit-v0")]
-    trainer._extra = [lambda **_: []]
-    trainer._tell_of_cached_rewards(0)
-    assert caplog.records
-
-
 @pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -117,38 +89,7 @@ def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, c
     assert trainer.estimate_values()[0].played == 32
 
 
-def test_functions_of_one_name_count_with_their_weights(tmp_path: Path) -> None:
-    """Regression: the key held names and weights as a mapping, in which the last function of a name stood for all."""
-    functions = [lambda trajectory, **_: [1.0] * len(trajectory), lambda trajectory, **_: [3.0] * len(trajectory)]
-    means = []
-    for weights in ([1.0, 5.0, 1.0], [1.0, 0.0, 1.0]):
-        options = {"reward_funcs": functions, "reward_weights": weights, "value_cache": str(tmp_path / "one.sqlite")}
-        values = astar(tmp_path / str(weights[1]), **options).estimate_values()[0]
-        assert values.played == 32
-        means.append([start.mean for start in values.starts.values()])
-    assert means[0] == pytest.approx([mean + 5.0 for mean in means[1]])
-
-
-def test_more_samples_join_the_stored_ones(filled: str, tmp_path: Path) -> None:
-    trainer = astar(tmp_path, value_cache=filled, reference_samples=6, max_reference_samples=6)
-    values = trainer.estimate_values()[0]
-    assert (values.played, values.episodes) == (8 * 2, 8 * 6)
-
-
-def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> None:
-    first = astar(tmp_path, max_steps=1)
-    first.train()
-    second = astar(tmp_path, max_steps=1)
-    second.train()
-    assert logged(first, "astar/reference_episodes") == [32]
-    assert logged(second, "astar/reference_episodes") == [32]  # all that V* is estimated from, cached or not
-    assert second.values[0].played == 0
-    assert first.values[0].starts == second.values[0].starts
-    for name, value in parameters(first).items():
-        assert torch.equal(value, parameters(second)[name]), name
-
-
-@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("group_size", [4])
 def test_starts_without_spread_are_replaced_by_others(tmp_path: Path, group_size: int) -> None:
     trainer = astar(tmp_path, num_generations=group_size, max_steps=4, per_device_train_batch_size=8 * group_size)
     trainer.train()
@@ -162,24 +103,6 @@ def test_starts_without_spread_are_replaced_by_others(tmp_path: Path, group_size
     assert len({tuple(sorted(t.seed for t in rollout)) for rollout in rollouts}) > 1  # not always the same ones twice
     for group in range(0, len(trainer.played), group_size):
         assert len({trajectory.seed for trajectory in trainer.played[group : group + group_size]}) == 1
-
-
-def test_a_reference_that_never_succeeds_is_an_error_before_any_update(tmp_path: Path) -> None:
-    """FrozenLake, played by an untrained model: penalties differ, so there is spread, but never a success."""
-    trainer = astar(tmp_path, "ragen/FrozenLake-v0", max_reference_samples=4)
-    before = parameters(trainer)
-    with pytest.raises(ReferenceNeverSucceedsError, match="none of 32 episodes.*warm-start"):
-        trainer.train()
-    assert trainer.played == [] and trainer.state.global_step == 0
-    assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
-
-
-def test_a_lottery_that_pays_nothing_teaches_nothing(tmp_path: Path) -> None:
-    """It is won, but for no money: all returns are 0."""
-    trainer = astar(tmp_path, lottery(win=0.0))
-    with pytest.raises(NothingToLearnError, match="8 start states.*raise the temperature"):
-        trainer.train()
-    assert trainer.played == []
 
 
 def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -203,28 +126,73 @@ def test_extra_reward_functions_count_in_both_stages(tmp_path: Path) -> None:
     assert sorted(batch["advantages"].tolist()) == pytest.approx(sorted(expected), abs=1e-6)
 
 
-def test_reward_functions_read_the_same_completions_in_both_stages(tmp_path: Path) -> None:
-    """Scored differently, V* would be the value of another task (as in the official code of A*-PO)."""
-    seen: dict[tuple[int, ...], set[str]] = {}
-
-    def record(completions: Any, completion_ids: list[list[int]], **_: Any) -> list[float]:
-        for completion, ids in zip(completions, completion_ids, strict=True):
-            seen.setdefault(tuple(ids), set()).add(completion[0]["content"])
-        return [0.0] * len(completions)
-
-    trainer = astar(tmp_path, draws(), reward_funcs=[record], max_steps=1)
-    trainer.train()
-    assert len(seen) >= 32
-    for ids, contents in seen.items():
-        assert contents == {TOKENIZER.decode(ids, skip_special_tokens=True)}
+# V* samples on disk: what is kept, what is refused, and what a kill leaves
 
 
-def test_environments_that_functions_make_do_not_share_their_values(tmp_path: Path) -> None:
-    """Both functions are lambdas of one name, and both environments have the same start seeds."""
-    options: dict[str, Any] = {"per_device_train_batch_size": 16, "num_train_seeds": 16, "max_steps": 1}
-    trainer = astar(tmp_path, [lottery(win=1.0), lottery(win=10.0)], **options)
-    trainer.train()
-    assert [trainer.values[task].return_range for task in (0, 1)] == [1.0, 10.0]
-    (batch,) = trainer.batches
-    assert batch["advantages"].abs().max() <= 1.0
-    assert {t.seed for t in trainer.played} <= set(trainer.values[0].starts) | set(trainer.values[1].starts)
+def stored(seed: int, *returns: float, first: int = 0) -> list[StoredSample]:
+    """Samples of one start, successful where the return is positive."""
+    return [StoredSample(seed, first + i, Sample(value, value > 0)) for i, value in enumerate(returns)]
+
+
+def test_samples_come_back_in_order_and_by_key(tmp_path: Path) -> None:
+    with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
+        cache.add(KEY, stored(7, 0.1 + 0.2, -1.5))
+        cache.add(KEY, [*stored(7, 1.0, first=2), *stored(3, 0.0)])
+        cache.add(replace(KEY, think=False), stored(7, 9.0))
+    with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
+        assert cache.read(KEY) == {
+            3: [Sample(0.0, False)],
+            7: [Sample(0.1 + 0.2, True), Sample(-1.5, False), Sample(1.0, True)],
+        }
+        assert cache.read(replace(KEY, think=False)) == {7: [Sample(9.0, True)]}
+        assert cache.read(replace(KEY, top_k=1)) == {}
+        assert [content["think"] for content in stored_keys(cache).values()] == [True, False]
+        assert list(stored_keys(cache)) == [KEY.digest(), replace(KEY, think=False).digest()]
+
+
+@pytest.mark.parametrize("other", [Sample(0.5, False), Sample(0.0, True)])
+def test_another_value_for_a_stored_sample_is_an_error_and_stores_nothing(tmp_path: Path, other: Sample) -> None:
+    with ValueCache(tmp_path / "values.sqlite") as cache:
+        cache.add(KEY, stored(1, 0.0))
+        with pytest.raises(ValueCacheError, match="sample 0 of start 1"):
+            cache.add(KEY, [*stored(0, 1.0), StoredSample(1, 0, other)])
+        assert cache.read(KEY) == {1: [Sample(0.0, False)]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_returns_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    with ValueCache(tmp_path / "values.sqlite") as cache:
+        with pytest.raises(NotFiniteError, match="sample 1 of start 4"):
+            cache.add(KEY, stored(4, 0.0, value))
+        assert cache.read(KEY) == {}
+        assert stored_keys(cache) == {}
+
+
+def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
+    """A hand-kept list of options forgot two of them; a new one must tell runs apart."""
+    args = AStarPOConfig(output_dir=str(tmp_path), use_cpu=True)
+    spec = EnvSpec("ragen/FrozenLake-v0", {"size": 4})
+
+    def digest(**changes: Any) -> str:
+        return value_key(replace_options(args, **changes), spec, 0, [("f", 1.0)], "<think>", "T", "R").digest()
+
+    plain = digest()
+    changed = {
+        "max_turns": 9, "max_actions_per_turn": 9, "max_actions": 9, "format_penalty": -0.9, "window_turns": 2,
+        "context": "actions_so_far", "stop_at_answer": True, "think": False, "max_reply_length": 9,
+        "max_completion_length": 9, "system_prompt": "s", "cut_penalty": -0.9, "env_failure_penalty": -0.9,
+        "chat_template_kwargs": {"enable_thinking": False}, "observation": "image", "image_size": 84,
+    }  # fmt: skip
+    # env_kwargs come with the environment, and the forced prefix as `reply_prefix`.
+    options = {*option_names(TaskOptions), *option_names(MannerOptions)} - {"env_kwargs", "force_reply_prefix"}
+    assert set(changed) == options
+    digests = {digest(**{name: value}) for name, value in changed.items()}
+    assert len(digests | {plain}) == len(changed) + 1
+
+
+def replace_options(args: AStarPOConfig, **changes: Any) -> AStarPOConfig:
+    """A copy with other values, unchecked: A*-PO refuses some of them today."""
+    changed = copy.copy(args)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed

@@ -80,99 +80,32 @@ SHAPES = [(1, 1, 1), (6, 6, 1), (6, 3, 2), (6, 1, 6), (8, 4, 2)]  # micro-batche
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(("num_batches", "accumulation", "steps"), SHAPES)
 @pytest.mark.parametrize("seed", range(3))
-def test_token_sums_add_up_to_the_mean_over_a_steps_tokens(
+def test_parts_add_up_to_means_over_a_steps_tokens_and_over_its_trajectories(
     num_batches: int, accumulation: int, steps: int, processes: int, seed: int
 ) -> None:
+    """By our totals, and by TRL's own divisors of its loss types "dapo" and "grpo" (a mean over rows with filler)."""
     parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
 
-    def ours(batch: dict[str, Any]) -> torch.Tensor:
-        return (batch["losses"] * sampled(batch)).sum() / batch["step_tokens"]
-
-    def as_trl(batch: dict[str, Any]) -> torch.Tensor:
-        """Its loss_type 'dapo' of one micro-batch."""
-        divisor = batch["num_items_in_batch"].clamp(min=1.0) / processes * accumulation / num_batches
-        return (batch["losses"] * sampled(batch)).sum() / divisor
-
-    for step, rows in enumerate(rows_of(parts, steps)):
-        tokens = [value for row in rows for value in row]
-        expected = sum(tokens) / max(1, len(tokens))
-        for loss in (ours, as_trl):
-            assert accumulated(parts, steps, loss)[step] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(("num_batches", "accumulation", "steps"), SHAPES)
-@pytest.mark.parametrize("seed", range(3))
-def test_row_means_add_up_to_the_mean_over_a_steps_trajectories(
-    num_batches: int, accumulation: int, steps: int, processes: int, seed: int
-) -> None:
-    parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
+    def total(batch: dict[str, Any]) -> torch.Tensor:
+        return (batch["losses"] * sampled(batch)).sum()
 
     def means(batch: dict[str, Any]) -> torch.Tensor:
-        mask = sampled(batch)
-        return (batch["losses"] * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return (batch["losses"] * sampled(batch)).sum(dim=1) / sampled(batch).sum(dim=1).clamp(min=1)
 
-    def ours(batch: dict[str, Any]) -> torch.Tensor:
-        return means(batch).sum() / batch["step_trajectories"]
+    def divisor(batch: dict[str, Any]) -> torch.Tensor:
+        return batch["num_items_in_batch"].clamp(min=1.0) / processes * accumulation / num_batches
 
-    def as_trl(batch: dict[str, Any]) -> torch.Tensor:
-        """Its loss_type 'grpo': a mean over rows, filler included, over the micro-batches of a step."""
-        return means(batch).mean() / accumulation * batch["fill"]
-
+    of_tokens = (lambda batch: total(batch) / batch["step_tokens"], lambda batch: total(batch) / divisor(batch))
+    of_rows = (
+        lambda batch: means(batch).sum() / batch["step_trajectories"],
+        lambda batch: means(batch).mean() / accumulation * batch["fill"],
+    )
     for step, rows in enumerate(rows_of(parts, steps)):
-        expected = sum(sum(row) / len(row) for row in rows) / max(1, len(rows))
-        for loss in (ours, as_trl):
-            assert accumulated(parts, steps, loss)[step] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_several_rollouts_a_step_weigh_the_same(processes: int) -> None:
-    """Three rollouts of 2 micro-batches make a step of 6: the mean of the three means, whatever their tokens."""
-    rollouts = [
-        with_totals([rollout(10 * number + p, 2) for p in range(processes)], accumulation_steps=6)
-        for number in range(3)
-    ]
-    for normaliser in ("step_tokens", "trl"):
-        total, expected = 0.0, 0.0
-        for parts in rollouts:
-            (rows,) = rows_of(parts, 1)
-            tokens = [value for row in rows for value in row]
-            expected += sum(tokens) / len(tokens) / 3
-            for batch in (batch for batches in parts for batch in batches):
-                trl = batch["num_items_in_batch"] / processes * 6 / 2
-                divisor = trl if normaliser == "trl" else batch["step_tokens"]
-                total += ((batch["losses"] * sampled(batch)).sum() / divisor).item() / processes
-        assert total == pytest.approx(expected, abs=1e-6)
-    for parts in rollouts:
-        assert not any(batch["skip"] for batches in parts for batch in batches)
-
-
-def test_counts_by_hand() -> None:
-    """Two steps of 2 micro-batches of 2 rows: 3 trajectories with 1 + 2 + 2 sampled tokens, then only filler."""
-    masks = [[[1, 1], [1, 1]], [[0, 0], [1, 1]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]]
-    tools = [[[1, 0], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]]]
-    batches: list[dict[str, Any]] = [
-        {"completion_mask": torch.tensor(mask), "tool_mask": torch.tensor(tool)}
-        for mask, tool in zip(masks, tools, strict=True)
-    ]
-    add_step_totals(batches, accumulation_steps=2, processes=1, total=lambda local: local)
-    for batch in batches[:2]:
-        assert batch["num_items_in_batch"].item() == 5 * 2  # TRL divides by the number of steps again
-        assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (5, 3)
-        assert batch["fill"].item() == pytest.approx(4 / 3)
-        trajectories = int(batch["completion_mask"].any(dim=1).sum())
-        assert batch["trajectory_weight"].item() == pytest.approx(2 * trajectories / 3)
-        assert not batch["skip"]
-    for batch in batches[2:]:
-        assert batch["skip"]
-        assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (1, 1)  # nothing divides by 0
-
-
-def test_a_process_without_trajectories_does_not_skip_a_step_of_others() -> None:
-    empty, full = rollout(0, 2, filler=1.0), rollout(1, 2, filler=0.0)
-    with_totals([empty, full], accumulation_steps=2)
-    assert not any(batch["skip"] for batch in [*empty, *full])
-    assert {batch["step_trajectories"].item() for batch in [*empty, *full]} == {3.0}  # 6 on 2 processes
+        tokens = [value for row in rows for value in row]
+        expected = sum(tokens) / max(1, len(tokens)), sum(sum(row) / len(row) for row in rows) / max(1, len(rows))
+        for mean, losses in zip(expected, (of_tokens, of_rows), strict=True):
+            for loss in losses:
+                assert accumulated(parts, steps, loss)[step] == pytest.approx(mean, abs=1e-6)
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -182,21 +115,6 @@ def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros(begun: bool) ->
     add_step_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local, begun=begun)
     assert [bool(batch["skip"]) for batch in batches] == [not begun] * 2
     assert all(batch["step_tokens"].item() == 2 for batch in batches)
-
-
-def test_processes_add_their_counts_up_in_float64() -> None:
-    """A large run has more than 2²⁴ tokens in a step, which float32 cannot count."""
-    (batch,) = batches = rollout(0, 1, filler=0.0)
-    asked: list[torch.Tensor] = []
-
-    def total(local: torch.Tensor) -> torch.Tensor:
-        asked.append(local)
-        return local
-
-    add_step_totals(batches, 1, 1, total)
-    (counts,) = asked
-    assert counts.dtype == torch.float64
-    assert counts[0, :2].tolist() == [int(sampled(batch).sum()), SIZE]
 
 
 def test_a_micro_batch_is_empty_only_where_every_process_has_filler_there() -> None:

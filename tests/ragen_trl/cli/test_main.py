@@ -10,18 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
-import yaml
 from transformers import Trainer
 
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
-from ragen_trl.cli.options import parse
-from ragen_trl.config.commands import RunArguments
-from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.reporting.report import results_table
-from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SMALL_RUN = [
     *("--demonstrations", "32", "--demo_batch_size", "16", "--eval_episodes", "8", "--max_turns", "2"),
@@ -89,9 +84,6 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     assert "loss_type was 'grpo', now 'dapo'" in error
 
 
-BANDIT = ["--env", "ragen/Bandit-v0", "--per_device_train_batch_size", "16"]
-
-
 @pytest.fixture(scope="module")
 def bandit_player(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The embedded model after a warm start in Bandit."""
@@ -123,42 +115,6 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
     assert "learning_rte" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("no_page")
-def test_a_run_of_a_preset_records_it(bandit_player: str, tmp_path: Path) -> None:
-    batch = ["--steps_per_generation", "1", "--gradient_accumulation_steps", "1", "--max_steps", "1"]
-    options = [*BANDIT, "--model", bandit_player, "--preset", "starpo-s", *batch]
-    assert train(tmp_path / "run", *options) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["preset"], summary["algo"]) == ("starpo-s", "starpo-s")
-    assert (summary["config"]["advantage"], summary["config"]["learning_rate"]) == ("gae", 1e-6)
-    assert (summary["env_kwargs"], summary["config"]["max_turns"]) == ({}, 2)  # the command line's turns
-    content = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    words = [*SMALL_RUN, "--output_dir", str(tmp_path / "run"), *options]
-    typed, read = (parse("train", *given, RunArguments, WarmStartConfig)[0] for given in (({}, words), (content, [])))
-    assert read[:-1] == typed[:-1]
-    assert read[-1].to_dict() == typed[-1].to_dict()
-
-
-def test_a_star_po_from_the_command_line(
-    bandit_player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8", "--max_steps", "2"]
-    assert train(tmp_path / "run", *BANDIT, "--model", bandit_player, "--algo", "a-star-po", *options) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["trajectories"] == {"sampled": 32, "used": 32, "reference": 128}
-    assert summary["config"]["beta2"] == 1e-2
-    assert summary["reference"]["episodes"] == summary["reference"]["played"] == 128
-    said = capsys.readouterr()
-    assert "reference: success " in said.out and ", 128 episodes, " in said.out
-
-
-def test_options_that_no_command_can_use_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        train(tmp_path / "run", "--reward_weights", "1", "2")
-    assert "reward_weights is [1.0, 2.0]; it is for scripts" in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
-
-
 def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")
@@ -170,11 +126,6 @@ def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pyte
     reported = json.loads((finished / "summary.json").read_text())["results"]["trained"]
     assert results[model]["mean_return"] == reported["mean_return"]
     assert "oracle: success 0.875" in capsys.readouterr().out  # one of eight goals is more than four moves away
-
-
-def test_report_of_finished_runs(finished: Path, tmp_path: Path) -> None:
-    assert main(["report", str(finished), "--output", str(tmp_path / "page.html")]) == 0
-    assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
 @pytest.mark.usefixtures("no_page")
@@ -212,11 +163,6 @@ def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
     assert results[str(adapter)]["mean_return"] == reported["mean_return"]
 
 
-def test_a_finished_run_is_not_touched(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(finished) == 2
-    assert "holds a finished run" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -245,39 +191,6 @@ def test_a_mistake_gets_one_line_with_the_value(
     assert status == 2
     assert error.startswith("error: ")
     assert all(word in error for word in words), error
-
-
-def test_a_mistake_that_an_environment_finds_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Regression: it ended in a traceback."""
-    kwargs = json.dumps({"dim_room": [6, 6], "num_boxes": 9})
-    assert main(["train", "--env", "ragen/Sokoban-v0", "--env_kwargs", kwargs, "--dry-run"]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and "no solvable room in 1000 attempts" in error
-
-
-def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    assert train(tmp_path / "run", "--model", str(tmp_path / "empty")) == 2
-    assert "config.json" in capsys.readouterr().err
-
-
-def test_a_template_that_rewrites_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tokenizer = TOKENIZER.__class__(tokenizer_object=TOKENIZER.backend_tokenizer, eos_token="<|im_end|>")
-    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
-    small_model().save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    assert train(tmp_path / "run", "--model", str(tmp_path / "model"), "--bf16", "false") == 2
-    assert "rewrites earlier messages" in capsys.readouterr().err
-
-
-def test_an_environment_without_oracle_is_told_before_the_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = gymnasium.envs.registration.EnvSpec("me/Lottery-v0", Lottery)
-    monkeypatch.setitem(gymnasium.registry, "me/Lottery-v0", spec)
-    assert train(tmp_path / "run", "--env", "me/Lottery-v0") == 2
-    assert "Lottery" in capsys.readouterr().err
-    assert not (tmp_path / "run" / "warm_start").exists()
 
 
 @pytest.mark.parametrize(
@@ -369,21 +282,3 @@ def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Pa
     assert main(["train", "--config", str(finished / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
     model = "model/model.safetensors"
     assert (tmp_path / "again" / model).read_bytes() == (finished / model).read_bytes()
-
-
-def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    usage = capsys.readouterr().out
-    assert all(command in usage for command in ("train", "warm-start", "eval", "report"))
-    assert main([]) == 2
-    assert main(["trian"]) == 2
-    assert "unknown command 'trian'; did you mean train?" in capsys.readouterr().err
-
-
-def test_a_file_in_the_place_of_the_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("mine")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert main(["train", "--output_dir", str(folder)]) == 2
-        assert "error: " in capsys.readouterr().err
-    assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path / "file")]) == 2
-    assert (tmp_path / "file").read_text() == "mine"

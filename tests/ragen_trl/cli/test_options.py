@@ -1,7 +1,5 @@
 """Options: the help page against the dataclasses, nearest names, YAML values, and a file that repeats a run."""
 
-import subprocess
-import sys
 from argparse import Action
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ragen_trl.cli.help import help_page, options_of
+from ragen_trl.cli.help import options_of
 from ragen_trl.cli.options import OptionParser, options_as_yaml, parse, read_yaml
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
@@ -54,38 +52,8 @@ def test_the_help_page_says_what_the_dataclasses_say(command: str) -> None:
             assert found.default in (None, "", MISSING)
 
 
-@pytest.mark.parametrize("command", ["train", "warm-start", "eval"])
-def test_every_option_stands_on_the_page_once(command: str) -> None:
-    page = help_page(command)
-    named = [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
-    assert len(named) == len(set(named))
-    own = {f"--{option.name}" for name, option in options_of(command) if command == "train" or name not in TRAINING}
-    assert own - set(named) <= ({"--algo"} if command == "warm-start" else set())  # it trains without one
-    assert max(map(len, page.splitlines())) <= 120
-
-
-def test_the_help_page_loads_no_torch_and_has_no_colour_in_a_pipe(root: Path) -> None:
-    code = "import sys; from ragen_trl.cli.main import main; main(['train', '--help']); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: python -m ragen_trl train")
-    assert done.stdout.endswith("False\n")
-    assert "\x1b" not in done.stdout
-
-
 def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return parse("train", given, argv, *TRAIN)
-
-
-def test_epochs_are_the_length_of_a_run() -> None:
-    """The embedded model's 300 updates and the default of 200 used to win: 32 start states in rollouts of 16 groups."""
-    (_, _, args), kept = read(["--num_train_epochs", "3"], num_train_seeds=32)
-    assert (args.groups_per_generation, args.max_steps) == (16, 6)
-    assert "max_steps" not in kept
-    assert read(["--num_train_epochs", "3", "--max_steps", "5"])[0][2].max_steps == 5
-    assert read([])[0][2].max_steps == 300
-    with pytest.raises(OptionError, match="num_train_epochs is 3, but an epoch needs start states; add --num_train_s"):
-        read(["--num_train_epochs", "3"])
 
 
 @pytest.mark.parametrize(
@@ -126,18 +94,6 @@ def test_a_wrong_option_is_named_with_its_value_and_what_would_do(
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "extra"),
-    [("use_vllm", "true", "vllm"), ("deepspeed", '{"zero_optimization": {"stage": 2}}', "deepspeed")],
-)
-def test_an_engine_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, option: str, value: str, extra: str
-) -> None:
-    monkeypatch.setattr(f"ragen_trl.cli.options.is_{extra}_available", lambda: False)
-    with pytest.raises(OptionError, match=rf"^{option} is .* not installed; pip install -e '\.\[{extra}\]'"):
-        read([f"--{option}", value])
-
-
 def test_values_of_a_file_get_the_types_of_their_options() -> None:
     """PyYAML reads 1e-4 as a text."""
     given = yaml.safe_load("learning_rate: 1e-4\nmax_steps: '7'\nthink: 'true'\nenv_kwargs: {size: 6}\nlora_r: 8\n")
@@ -165,24 +121,6 @@ def test_a_run_is_repeated_by_the_file_in_its_folder(tmp_path: Path, argv: list[
     assert again[0].overwrite is False  # nobody wants that twice
     again[0].overwrite = True
     assert again == first
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("- a\n- b\n", "holds a list"), ("a: [", "cannot be read"), ("just words", "holds a str")],
-)
-def test_a_file_that_is_no_list_of_options_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(content)
-    with pytest.raises(OptionError, match=words):
-        read_yaml(path)
-
-
-def test_a_folder_bytes_and_nothing_are_no_options_files(tmp_path: Path) -> None:
-    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00a: 1")
-    for path in (tmp_path, tmp_path / "none.yaml", tmp_path / "bytes.yaml"):
-        with pytest.raises(OptionError, match="cannot be read"):
-            read_yaml(path)
 
 
 def test_trl_reads_truth_values_with_the_function_that_is_relied_on() -> None:

@@ -1,6 +1,5 @@
 """RunState: a repeated command continues after what is done, and never mixes or deletes what is not its own."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,6 @@ def test_a_stage_is_made_once_and_outlives_the_process(tmp_path: Path) -> None:
     assert RunState(tmp_path, SETTINGS, overwrite=False).value("random", forbidden) == {"success": 0.2}
 
 
-def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
-    state = RunState(tmp_path, SETTINGS, overwrite=False)
-    with pytest.raises(AssertionError):
-        state.value("random", forbidden)
-    assert RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1) == 1
-
-
-def test_times_of_resumed_runs_add_up(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False).add("seconds", 1.5)
-    state = RunState(tmp_path, SETTINGS, overwrite=False)
-    state.add("seconds", 2.0)
-    assert state.value("seconds", forbidden) == 3.5
-
-
-def test_settings_that_json_spells_differently_are_the_same(tmp_path: Path) -> None:
-    """Regression guard: a tuple comes back as a list, a path as a string."""
-    settings = SETTINGS | {"model": tmp_path / "model"}
-    RunState(tmp_path, settings, overwrite=False).value("random", lambda: 1)
-    assert RunState(tmp_path, settings, overwrite=False).value("random", forbidden) == 1
-
-
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
     before = (tmp_path / "stages.json").read_bytes()
@@ -60,48 +38,12 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     assert (tmp_path / "stages.json").read_bytes() == before
 
 
-def test_an_option_that_did_not_exist_when_the_run_began_has_its_default_there(tmp_path: Path) -> None:
-    """Regression: a run of several days was refused after an update of the package that had added an option."""
-    RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
-    added, defaults = SETTINGS | {"new": 0.5}, {"new": 0.5, "max_steps": 60}
-    assert RunState(tmp_path, added, overwrite=False, defaults=defaults).value("random", forbidden) == 1
-    with pytest.raises(RunExistsError, match=r"\(new was 0\.5, now 0\.7\)"):
-        RunState(tmp_path, SETTINGS | {"new": 0.7}, overwrite=False, defaults=defaults)
-    with pytest.raises(RunExistsError, match="max_steps was 50, now 60"):  # what is recorded counts
-        RunState(tmp_path, added | {"max_steps": 60}, overwrite=False, defaults=defaults)
-
-
-def test_a_finished_run_is_refused(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False)
-    (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(RunExistsError, match="holds a finished run, see .*report.html; pass --overwrite true"):
-        RunState(tmp_path, SETTINGS, overwrite=False)
-
-
-def test_overwriting_starts_again(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
-    (tmp_path / "summary.json").write_text("{}")
-    (tmp_path / "checkpoint-5").mkdir()
-    state = RunState(tmp_path, SETTINGS | {"max_steps": 60}, overwrite=True)
-    assert state.value("random", lambda: 2) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["stages.json"]
-
-
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunExistsError, match="holds no run .*not deleted; choose another --output_dir"):
         RunState(tmp_path, SETTINGS, overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_overwriting_an_empty_or_missing_folder_is_no_mistake(tmp_path: Path, exists: bool) -> None:
-    folder = tmp_path / "run"
-    if exists:
-        folder.mkdir()
-    RunState(folder, SETTINGS, overwrite=True)
-    assert json.loads((folder / "stages.json").read_text())["values"] == {}
 
 
 def test_a_run_that_was_stopped_after_its_last_update_goes_on(

@@ -1,4 +1,4 @@
-"""Credit: every estimator's advantages stand at the right tokens, worked by hand on two trajectories.
+"""Credit: every estimator's advantages stand at the right tokens, worked by hand on two trajectories; and the filter.
 
 Columns as ``collate`` pads them (e an environment token, a a sampled one, . padding)::
 
@@ -14,17 +14,15 @@ import pytest
 import torch
 
 from ragen_trl import StarPOConfig
-from ragen_trl.algorithms.advantages import group_advantages, whiten
-from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
-from ragen_trl.batching.batch import collate
+from ragen_trl.algorithms.advantages import whiten
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.credit.estimators import (
     critic_advantages,
     critic_credit,
     goes_on,
-    trajectory_advantages,
     turn_advantages,
 )
+from ragen_trl.credit.selection import uncertain_groups
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -92,31 +90,6 @@ def test_bi_level_gae_by_hand() -> None:
     assert torch.equal(credit.mask, credit.action_mask)
 
 
-@pytest.mark.parametrize("advantage", ["gae", "turn_gae", "bi_level_gae"])
-def test_completion_columns_begin_behind_the_first_prompt(advantage: str) -> None:
-    """LONG's first prompt has two tokens, SHORT's one; TRL's completions are 4 columns wide."""
-    critic, args = FakeCritic(), config(advantage=advantage, whiten_advantages=False)
-    rollout = rollout_of([LONG, SHORT], 2)
-    columns, metrics = critic_advantages(critic, rollout, args, lambda local: local, seed=3)  # type: ignore[arg-type]
-    rewards = rollout.turn_rewards()[0]
-    whole = critic_credit([LONG, SHORT], rewards, VALUES, AFTER, args)
-    expected = torch.stack([whole.advantages[0, 2:6], torch.cat([whole.advantages[1, 1:4], torch.zeros(1)])])
-    assert torch.equal(columns, expected)
-    assert columns[0, 2] == columns[1, 3] == 0
-    assert metrics == {"critic/value_loss": 0.25}
-    (lesson,) = critic.lessons
-    for given, wanted in zip(lesson, (whole.targets, whole.mask, VALUES), strict=False):
-        assert torch.equal(given, wanted)
-    assert lesson[3:] == (0.5, 4, 1, 3)  # value_clip, minibatches, epochs, seed
-
-
-def test_the_critic_takes_a_step_for_each_of_the_policy() -> None:
-    critic = FakeCritic()
-    args = config(advantage="gae", steps_per_generation=8, gradient_accumulation_steps=4, num_iterations=3)
-    critic_advantages(critic, rollout_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
-    assert critic.lessons[0][4:6] == (2, 3)
-
-
 def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> None:
     """Each process whitens its own row by the moments of both."""
     args = config(advantage="gae")
@@ -137,21 +110,6 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
     torch.testing.assert_close(run(1, lambda _: both), expected[1:, 1:4])
 
 
-@pytest.mark.parametrize("advantage", ["gae", "turn_gae", "bi_level_gae", "gigpo", "mt_grpo"])
-def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) -> None:
-    """It takes part in the critic's update all the same, or the other processes would wait for it."""
-    args = config(advantage=advantage)
-    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0])
-    assert chosen.trajectories == []
-    if advantage in ("gigpo", "mt_grpo"):
-        columns = turn_advantages(chosen, args)
-    else:
-        critic = FakeCritic(torch.zeros(0, 0), torch.zeros(0))
-        columns, _ = critic_advantages(critic, chosen, args, lambda local: local, seed=0)  # type: ignore[arg-type]
-        assert len(critic.lessons) == 1
-    assert columns.shape == (0, chosen.completion_length)
-
-
 @pytest.mark.parametrize("limit", ["turns", "actions", "env", "context"])
 @pytest.mark.parametrize("bootstrap", ["unseen", "all", "none"])
 def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
@@ -164,58 +122,11 @@ def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
     assert not goes_on(both, bootstrap)
 
 
-@pytest.mark.parametrize(("bootstrap", "asked"), [("unseen", [True, False]), ("none", [False, False])])
-def test_only_an_end_that_is_valued_is_asked_of_the_critic(bootstrap: str, asked: list[bool]) -> None:
-    critic, args = FakeCritic(), config(advantage="gae", bootstrap=bootstrap, whiten_advantages=False)
-    columns, _ = critic_advantages(critic, rollout_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
-    assert critic.asked == asked
-    # γ = λ = 1: what follows LONG's last token is its reward, and 0.4 where the end is valued; its value is 0.3.
-    assert columns[0, 3].item() == pytest.approx(1.0 - 0.3 + (0.4 if asked[0] else 0.0))
-
-
-def spread(turns: torch.Tensor, rollout: RolloutBatch) -> torch.Tensor:
-    """(L, T) by a slow loop: what a turn has goes to all its tokens, from after the first prompt on."""
-    columns = torch.zeros(len(rollout.trajectories), rollout.completion_length)
-    for place, row in enumerate(rollout.local_indices):
-        trajectory = rollout.trajectories[place]
-        first = len(trajectory.turns[0].prompt_ids)
-        for column, turn in enumerate(trajectory.turn_ids[first:]):
-            if turn >= 0:
-                columns[place, column] = turns[row, turn]
-    return columns
-
-
-@pytest.mark.parametrize("process", [0, 1])
-@pytest.mark.parametrize("extra", [(), ([1.0, 0.0, 2.0, -1.0],)])
-@pytest.mark.parametrize("scale", ["group", "none"])
-def test_gigpo_gives_every_token_what_its_turn_has(process: int, extra: Any, scale: str) -> None:
-    """The second process holds the second half of each pair of trajectories; all states of the group are compared."""
-    played = [LONG, SHORT, SHORT, LONG]
-    rollout = rollout_of(played, 4, processes=2, process=process, extra=extra)
-    args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards=scale)
-    rewards, mask = rollout.turn_rewards()
-    states = [["start", "left"], ["start"], ["start"], ["start", "left"]]
-    turns = gigpo_advantages(rewards, mask, states, 4, 0.5, 2.0, scale)  # type: ignore[arg-type]
-    torch.testing.assert_close(turn_advantages(rollout, args), spread(turns, rollout))
-    assert turns.abs().max() > 0.5
-
-
 def test_gigpo_by_hand() -> None:
     """Returns 1.5 and -1: ±1.25 as whole episodes. From "start" the step returns are 0.5 + 0.5 · 1 and -1: ±1."""
     args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards="none")
     columns = turn_advantages(rollout_of([LONG, SHORT], 2), args)
     torch.testing.assert_close(columns, torch.tensor([[3.25, 3.25, 0.0, 1.25], [-3.25, -3.25, -3.25, 0.0]]))
-
-
-def test_mt_grpo_gives_every_token_what_its_turn_has() -> None:
-    """The outcomes are the last turns' rewards with half of the extra ones: 1.5, -1, 0 and 0.5."""
-    rollout = rollout_of([LONG, SHORT, SHORT, LONG], 4, extra=([1.0, 0.0, 2.0, -1.0],), weights=[1.0, 0.5])
-    outcomes = torch.tensor([1.5, -1.0, 0.0, 0.5])
-    earlier = torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0], [0.5, 0.0]])
-    before_last = torch.tensor([[True, False], [False, False], [False, False], [True, False]])
-    turns = mt_grpo_advantages(earlier, rollout.turn_rewards()[1], outcomes, 4, 0.25, compared=before_last)
-    args = config(advantage="mt_grpo", step_weight=0.25)
-    torch.testing.assert_close(turn_advantages(rollout, args), spread(turns, rollout))
 
 
 def test_mt_grpo_pays_an_outcome_once() -> None:
@@ -242,48 +153,52 @@ def test_mt_grpo_pays_an_outcome_once() -> None:
     torch.testing.assert_close(found, torch.tensor(expected), atol=2e-3, rtol=0)
 
 
-def test_rewards_are_summed_and_then_normalised_by_hand() -> None:
-    """Returns 1, 0, 0, 0 and 0.25 · (0, 4, 0, 0): with a standard deviation of 1 / √3."""
-    played = [made_up((1, 1, reward)) for reward in (1.0, 0.0, 0.0, 0.0)]
-    rollout = rollout_of(played, 4, extra=[[0.0, 4.0, 0.0, 0.0]], weights=[1.0, 0.25])
-    advantages = trajectory_advantages(rollout, config()).tolist()
-    assert advantages == pytest.approx([0.866024] * 2 + [-0.866024] * 2, abs=2e-6)
-    left_out = trajectory_advantages(rollout, config(baseline="leave_one_out", scale_rewards="none")).tolist()
-    assert left_out == pytest.approx([2 / 3, 2 / 3, -2 / 3, -2 / 3])
+# Which groups are trained on
 
 
-def test_rewards_are_normalised_and_then_summed_by_hand() -> None:
-    """Each function ±1/√2 in its group; 1 · (1, -1)/√2 - 3 · (1, -1)/√2 = (-√2, √2), over the batch ±1/√2."""
-    played = [made_up((1, 1, 10.0)), made_up((1, 1, 0.0))]
-    rollout = rollout_of(played, 2, extra=[[0.0, 0.5]], weights=[1.0, 3.0])
-    args = config(multi_objective_aggregation="normalize_then_sum")
-    assert trajectory_advantages(rollout, args).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=2e-4)
+def of_groups(groups: int, **options: Any) -> StarPOConfig:
+    """A rollout of so many groups of 2."""
+    size = {"per_device_train_batch_size": 2 * groups, "gradient_accumulation_steps": 1, "num_generations": 2}
+    return config(**size, **options)
 
 
-def test_normalised_and_then_summed_agrees_with_trls_formula_where_rewards_are_missing() -> None:
-    """A function is normalised over the members that it gave something; the others get 0 of it."""
-    nan = float("nan")
-    environment, extra = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0], [0.5, nan, 2.0, 1.0, nan, nan, nan, nan]
-    played = [made_up((1, 1, reward)) for reward in environment]
-    rollout = rollout_of(played, 4, extra=[extra], weights=[1.0, 2.0])
-    totals = torch.zeros(8)
-    for column, weight in ((environment, 1.0), (extra, 2.0)):
-        for first in (0, 4):
-            members = [row for row in range(first, first + 4) if column[row] == column[row]]
-            if members:
-                given = torch.tensor([column[row] for row in members])
-                for row in members:
-                    totals[row] += weight * (column[row] - given.mean()) / (given.std() + 1e-4)
-    expected = (totals - totals.mean()) / (totals.std() + 1e-4)
-    found = trajectory_advantages(rollout, config(multi_objective_aggregation="normalize_then_sum"))
-    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0.0)
+def groups_of(spreads: list[float], envs: str = "") -> RolloutBatch:
+    """Groups of two whose returns differ by so much, in environments named by letters."""
+    played = [made_up((1, 1, reward)) for spread in spreads for reward in (0.0, spread)]
+    names = [name for name in envs for _ in range(2)] or None
+    return rollout_of(played, 2, envs=names)
 
 
-def test_group_advantages_are_those_of_the_raw_returns() -> None:
-    rollout = rollout_of([LONG, SHORT, SHORT, LONG], 2)
-    expected = group_advantages(torch.tensor([1.5, -1.0, -1.0, 1.5]), 2)
-    assert torch.equal(trajectory_advantages(rollout, config()), expected)
+def test_the_most_uncertain_groups_by_hand() -> None:
+    rollout = groups_of([1.0, 0.0, 3.0, 2.0])
+    assert uncertain_groups(rollout, of_groups(4, filter_ratio=0.5)) == [2, 3]
+    assert uncertain_groups(rollout, of_groups(4, filter_ratio=0.25)) == [2]
+    assert uncertain_groups(rollout, of_groups(4)) == [0, 1, 2, 3]
+    share = of_groups(4, filter_strategy="top_p", filter_ratio=0.8)  # 3 + 2 of 6 are more than 0.8 of the spread
+    assert uncertain_groups(rollout, share) == [2, 3]
 
 
-def test_the_columns_of_this_file_are_those_of_collate() -> None:
-    assert collate([LONG, SHORT], 0)["action_mask"].tolist() == [[0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 0, 0]]
+def test_environments_are_filtered_apart() -> None:
+    """What pays a hundred times as much would otherwise be all that is trained on."""
+    rollout = groups_of([1.0, 300.0, 2.0, 100.0, 3.0, 200.0], "abaaab")
+    assert rollout.group_tasks == [0, 1, 0, 0, 0, 1]
+    kept = uncertain_groups(rollout, of_groups(6, filter_ratio=0.5))
+    assert kept == [1, 3, 4]  # of four the best two, of two the best one
+
+
+def test_groups_of_refills_compete_for_the_places_of_one_rollout() -> None:
+    """4 groups a rollout, half of which are trained on; 12 were sampled."""
+    spreads = [1.0, 0.0, 0.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0]
+    args = of_groups(4, filter_ratio=0.5, max_refills=2)
+    assert uncertain_groups(groups_of(spreads[:4]), args) == [0]
+    assert uncertain_groups(groups_of(spreads[:8]), args) == [0, 5]
+    assert uncertain_groups(groups_of(spreads), args) == [5, 10]
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.4, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("envs", ["aaaaaaaa", "aaaabbbb", "aaaaaabb", "aaabbbcc"])
+def test_where_every_group_has_spread_a_rollout_needs_no_refill(envs: str, ratio: float) -> None:
+    """Regression: shares were rounded down in every environment, so that their sum never reached what was wanted."""
+    args = of_groups(8, filter_ratio=ratio, max_refills=1)
+    kept = uncertain_groups(groups_of([1.0 + place for place in range(8)], envs), args)
+    assert len(kept) >= args.groups_per_update

@@ -1,7 +1,6 @@
 """Episodes that others played, as demonstrations for a local model: which are kept, and in what tokens."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
-from ragen_trl.imitation.demonstrations import DemonstrationsError, demonstrations_from, in_tokens_of
+from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, to_examples, warm_start
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
@@ -22,9 +21,8 @@ from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import env_specs
-from ragen_trl.rollout.interfaces import Reply, Start, TurnEnv
-from ragen_trl.rollout.seeds import SeedOverlapError
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.rollout.interfaces import Start, TurnEnv
+from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 
 LAKE = "ragen/FrozenLake-v0"
@@ -57,14 +55,6 @@ def collect(chat: Chat, script: Any = half_right, **options: Any) -> list[Trajec
     return demonstrations_from(ScriptedPolicy(script), LAKE, args, chat, SEEDS, **options)
 
 
-def test_the_tokens_are_those_of_a_policy_that_plays_with_the_local_chat(chat: Chat) -> None:
-    told = collect(chat, keep=everything)
-    played = demonstrations_from(ScriptedPolicy(half_right, chat), LAKE, config(), chat, SEEDS, everything)
-    assert told == played
-    assert [trajectory.seed for trajectory in told] == list(SEEDS)
-    assert all(turn.prompt_ids and turn.reply_ids for trajectory in told for turn in trajectory.turns)
-
-
 @pytest.mark.parametrize("taught_with_tokens", [False, True])
 @pytest.mark.parametrize("contexts", [{"window_turns": 1}, {"window_turns": 2}, {"context": "actions_so_far"}], ids=str)
 def test_contexts_are_those_of_the_model_that_learns(
@@ -80,77 +70,6 @@ def test_contexts_are_those_of_the_model_that_learns(
     assert [trajectory.turns for trajectory in told] == [trajectory.turns for trajectory in played]
     assert max(len(trajectory.segments) for trajectory in told) > 2
     assert all(trajectory.next_context_ids is None and not trajectory.next_prompt_ids for trajectory in told)
-
-
-def test_a_window_does_not_change_which_episodes_fit(chat: Chat) -> None:
-    """As in a rollout, where lengths are those of a context that only grows."""
-    whole = collect(chat, keep=everything)
-    lengths = [len(one.token_ids) - len(one.turns[0].prompt_ids) for one in whole]
-    limit = sorted(lengths)[len(lengths) // 2]
-    kept = collect(chat, keep=everything, args=config(max_completion_length=limit, window_turns=1))
-    assert [one.seed for one in kept] == [s for s, length in zip(SEEDS, lengths, strict=True) if length <= limit]
-
-
-def test_by_default_only_successes_are_kept(chat: Chat) -> None:
-    everyone = collect(chat, keep=everything)
-    assert collect(chat) == [trajectory for trajectory in everyone if trajectory.success]
-    assert 0 < sum(trajectory.success for trajectory in everyone) < len(everyone)
-
-
-def test_batches_do_not_change_what_is_played(chat: Chat) -> None:
-    assert collect(chat, batch_size=5) == collect(chat)
-
-
-def test_text_before_the_forced_prefix_is_not_learnt(chat: Chat) -> None:
-    def polite(env: TurnEnv, random: np.random.Generator) -> str:
-        return "Sure!\n" + half_right(env, random)
-
-    assert collect(chat, polite) == collect(chat)
-
-
-def test_what_the_local_model_could_not_have_played_is_left_out(chat: Chat, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert collect(chat, lambda env, random: "I will not.", keep=everything) == []
-        assert "12 of 12 episodes left out: a reply without '<answer>'" in caplog.text
-    whole = collect(chat, keep=everything)
-    lengths = [len(t.token_ids) - len(t.turns[0].prompt_ids) for t in whole]
-    limit = sorted(lengths)[len(lengths) // 2]
-    kept = collect(chat, keep=everything, args=config(max_completion_length=limit))
-    assert kept == [t for t, length in zip(whole, lengths, strict=True) if length <= limit]
-    assert 0 < len(kept) < len(whole)
-
-
-def test_a_cut_reply_does_not_teach_to_stop_there(chat: Chat) -> None:
-    turns = [Turn((), (), (), "first", "<answer>Lef", 0.0, cut=True), Turn((), (), (), "second", "<answer>Up", 0.0)]
-    told = in_tokens_of(chat, Trajectory(tuple(turns), seed=1))
-    assert told is not None
-    cut, whole = told.turns
-    assert chat.end_of_turn_id not in cut.reply_ids
-    assert whole.prompt_ids[0] == chat.end_of_turn_id  # closed by the chat, untrained
-    assert whole.reply_ids[-1] == chat.end_of_turn_id
-    assert [chat.decode_reply(turn.reply_ids) for turn in told.turns] == ["<answer>Lef", "<answer>Up"]
-
-
-def test_a_reply_cut_before_its_first_token_leaves_its_episode_out(
-    tiny_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Regression: a warm start refused all demonstrations for one reasoning reply that had used up its tokens."""
-
-    class ThinksTooLong(ScriptedPolicy):
-        def reply(self, requests: Any) -> list[Reply]:
-            replies = super().reply(requests)
-            return [Reply("", cut=True) if row.row == 1 else one for row, one in zip(requests, replies, strict=True)]
-
-    args, chat = config(max_turns=2), Chat(tiny_tokenizer)
-    kept = demonstrations_from(ThinksTooLong(half_right), LAKE, args, chat, SEEDS[:4], everything)
-    assert [one.seed for one in kept] == [20_000, 20_002, 20_003]
-    assert all(turn.reply_ids for one in kept for turn in one.turns)
-    assert "1 of 4 episodes left out: a reply without '' or without a token" in caplog.text
-
-
-def test_seeds_of_evaluation_are_refused(chat: Chat) -> None:
-    with pytest.raises(SeedOverlapError, match="seed 17 is for evaluation"):
-        demonstrations_from(ScriptedPolicy(half_right), LAKE, config(), chat, [20_000, 17])
 
 
 def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path, chat: Chat) -> None:
@@ -190,12 +109,3 @@ def test_warm_start_learns_from_ready_episodes(
     note = json.loads((folder / "warm_start.json").read_text())
     assert note == {"demonstrations": len(ready), "successes": len(ready), "updates": -(-len(ready) // 4)}
     assert seen == ready
-
-
-def test_nothing_to_learn_from_is_named(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    text_only = [Trajectory((Turn((), (), (), "?", "!", 0.0),), seed=20_003)]
-    for ready, words in (([], "no demonstrations"), (text_only, "the episode of seed 20003 has a turn without tokens")):
-        model = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
-        with pytest.raises(DemonstrationsError, match=words):
-            warm_start(model, tiny_tokenizer, LAKE, config(), WarmStartConfig(), tmp_path / "m", ready)
-    assert list(tmp_path.iterdir()) == []

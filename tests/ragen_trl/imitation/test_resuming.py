@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ragen_trl import StarPOConfig
-from ragen_trl.imitation import fine_tuning, resuming
+from ragen_trl.imitation import resuming
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
@@ -95,18 +95,6 @@ def test_it_goes_on_and_ends_where_an_unbroken_one_does(
     assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
 
 
-def test_one_that_was_stopped_after_its_last_update_learns_no_more(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = start(tiny_tokenizer, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        patch.setattr(fine_tuning, "save_play_options", lambda *_: (_ for _ in ()).throw(Stopped))
-        with pytest.raises(Stopped):
-            start(tiny_tokenizer, tmp_path / "broken")
-    updates.made = 0
-    assert same(start(tiny_tokenizer, tmp_path / "broken"), whole) and updates.made == 0
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -140,13 +128,3 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
     state.write_text(state.read_text()[:-10])
     updates.made, updates.stop_before = 0, -1
     assert same(start(tiny_tokenizer, tmp_path / "broken"), whole) and updates.made == 4
-
-
-def test_a_checkpoint_is_written_when_it_is_time(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resuming, "SAVED_EVERY", 3600.0)
-    updates.stop_before = 3
-    with pytest.raises(Stopped):
-        start(tiny_tokenizer, tmp_path / "warm")
-    assert not list((tmp_path / "warm.partial").glob("checkpoints/*"))

@@ -11,8 +11,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from ragen_trl.monitoring import mutual_information
 from ragen_trl.monitoring.mutual_information import (
     ThoughtPair,
-    chosen_pairs,
-    common_beginning,
     measured_dependence,
     prompt_dependence,
     prompts_and_owners,
@@ -52,46 +50,6 @@ def test_the_equation_agrees_with_a_slow_loop() -> None:
     assert found.marginal_entropy - found.conditional_entropy == pytest.approx(found.mi_sequence, abs=1e-12)
 
 
-def test_thoughts_that_ignore_their_prompt_carry_nothing_and_are_retrieved_by_chance() -> None:
-    found = prompt_dependence(torch.full((8, 4), -3.0), torch.ones(8), torch.arange(8) % 4)
-    assert found.mi == pytest.approx(0.0, abs=1e-12)
-    assert found.retrieval == found.chance == 0.25
-
-
-def test_thoughts_that_name_their_prompt_reach_the_bound() -> None:
-    found = prompt_dependence(-100.0 * (1 - torch.eye(4)), torch.ones(4), torch.arange(4))
-    assert found.mi_sequence == pytest.approx(math.log(4), abs=1e-9)
-    assert found.mi_bound == pytest.approx(math.log(4))
-    assert found.retrieval == 1.0
-
-
-def test_a_tie_is_shared() -> None:
-    found = prompt_dependence(torch.tensor([[-1.0, -1.0], [-1.0, -2.0]]), torch.ones(2), torch.tensor([0, 1]))
-    assert found.retrieval == pytest.approx(0.25)  # half of the first, nothing of the second
-
-
-def test_the_order_of_prompts_does_not_matter() -> None:
-    logprobs, own = torch.tensor([[-1.0, -4.0, -2.0], [-3.0, -1.0, -5.0]]), torch.tensor([0, 1])
-    order = torch.tensor([2, 0, 1])
-    place = torch.tensor([order.tolist().index(value) for value in own.tolist()])
-    shuffled = prompt_dependence(logprobs[:, order], torch.ones(2), place)
-    assert astuple(shuffled) == pytest.approx(astuple(prompt_dependence(logprobs, torch.ones(2), own)), abs=1e-12)
-
-
-def test_shapes_and_empty_thoughts_are_checked() -> None:
-    with pytest.raises(ValueError, match="lengths"):
-        prompt_dependence(torch.zeros(2, 2), torch.ones(3), torch.zeros(2, dtype=torch.long))
-    with pytest.raises(ValueError, match="leave empty thoughts out"):
-        prompt_dependence(torch.zeros(2, 2), torch.tensor([1, 0]), torch.zeros(2, dtype=torch.long))
-
-
-def test_pairs_are_taken_from_as_many_prompts_as_there_are() -> None:
-    assert chosen_pairs(PAIRS, 3) == [PAIRS[0], PAIRS[2], PAIRS[3]]
-    assert chosen_pairs(PAIRS, 9) == [PAIRS[0], PAIRS[2], PAIRS[3], PAIRS[1]]
-    assert chosen_pairs([ThoughtPair((1,), ())], 9) == []
-    assert prompts_and_owners(PAIRS) == ([(5, 6, 7), (11, 12), (13, 14, 15, 16)], [0, 0, 1, 2])
-
-
 # A cache is repeated over a batch where that is possible. A recurrent state is not, and Mamba has no cache at all.
 KINDS: dict[str, dict[str, Any]] = {
     "qwen2": {},
@@ -124,23 +82,6 @@ def test_a_prompt_read_once_scores_like_prompt_and_thought_together(kind: str, b
         logprobs = logits.log_softmax(dim=1)
         alone = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(thought))
         assert found[place].item() == pytest.approx(alone, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_common_beginning_read_once_changes_nothing(kind: str) -> None:
-    """Contract with transformers: a filled cache can be copied and gone on from, and stays as it was."""
-    model = model_of(kind)
-    prompts, thoughts = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7)], [(9,), (10, 11, 12)]
-    beginning = common_beginning(model, prompts)
-    if model._is_stateful:
-        assert beginning.length == 0
-        return
-    assert beginning.length == 2
-    for prompt in prompts:
-        found = thought_logprobs(model, prompt, thoughts, beginning=beginning)
-        torch.testing.assert_close(found, thought_logprobs(model, prompt, thoughts), atol=1e-5, rtol=0)
-    assert common_beginning(model, [(5, 6), (5, 6, 7)]).length == 1  # a token is left to be read
-    assert common_beginning(model, [(5,), (6, 7)]).length == 0
 
 
 def test_a_thought_that_comes_several_times_is_scored_once_and_counts_each_time(
@@ -178,7 +119,3 @@ def test_a_model_is_measured_as_its_matrix_says_and_left_in_its_mode() -> None:
     assert found.mi == pytest.approx(expected.mi, abs=1e-6)
     assert found.retrieval == expected.retrieval
     assert found.chance == pytest.approx(1 / 3)
-
-
-def test_one_prompt_is_nothing_to_tell_apart() -> None:
-    assert measured_dependence(small_model(), PAIRS[:2], 64) is None

@@ -1,7 +1,6 @@
 """Thoughts, repetition and likeness of replies, by hand and against slow loops."""
 
 import random
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from ragen_trl.monitoring.reply_measures import (
     distinct_ngrams,
     echo_measures,
     episode_measures,
-    identical_pairs,
     named_action,
     ngram_codes,
     sketch,
@@ -51,19 +49,6 @@ def test_a_thought_is_what_stands_between_its_tags(
     assert thought_span(pieces, opened) == span
 
 
-def test_identical_pairs_are_counted_as_one_by_one() -> None:
-    rng = random.Random(0)
-    for _ in range(50):
-        values = [rng.choice("abc") for _ in range(rng.randint(2, 9))]
-        pairs = list(combinations(values, 2))
-        assert identical_pairs(values) == pytest.approx(sum(a == b for a, b in pairs) / len(pairs), abs=1e-12)
-
-
-def test_one_value_makes_no_pair() -> None:
-    with pytest.raises(ValueError, match="1 values make no pair"):
-        identical_pairs(["a"])
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_distinct_ngrams_agree_with_a_set_of_tuples(n: int) -> None:
     rng = random.Random(n)
@@ -73,47 +58,11 @@ def test_distinct_ngrams_agree_with_a_set_of_tuples(n: int) -> None:
     assert len(ngram_codes(replies, n)[0]) == len(set(grams))
 
 
-def test_saying_everything_twice_halves_the_distinct_ngrams() -> None:
-    replies = [[1, 2, 3, 4], [5, 6, 7]]
-    for n in (1, 2, 3):
-        assert distinct_ngrams(replies, n) == 1.0
-        assert distinct_ngrams(replies * 2, n) == 0.5
-
-
-def test_without_ngrams_nothing_is_repeated() -> None:
-    assert distinct_ngrams([[1], [2]], 2) == 1.0
-
-
-def test_longer_ngrams_are_refused() -> None:
-    with pytest.raises(ValueError, match="n is 4"):
-        ngram_codes([[1]], 4)
-
-
 def test_a_sketch_holds_what_an_episode_did() -> None:
     found = sketch(Trajectory((turn("one", effective=False), turn("three", "Up", "Up")), seed=0), [2, None])
     assert (found.turns, found.actions, found.effective) == (2, 2, 1)
     assert (found.reply_tokens, found.thoughts, found.thought_tokens) == (8, 1, 2)
     assert (found.first_reply, found.first_action) == (digest("one"), digest("Up"))
-
-
-def test_plans_differ_where_the_same_actions_are_spread_over_other_turns() -> None:
-    together, apart = sketched(turn("a", "Up", "Up")), sketched(turn("a", "Up"), turn("b", "Up"))
-    assert together.plan != apart.plan
-    assert together.plan == sketched(turn("other words", "Up", "Up")).plan
-
-
-def test_lengths_are_means_over_turns_and_thoughts() -> None:
-    played = [
-        sketch(Trajectory((turn("aa", "Up"), turn("aaaa", "Up", "Up", effective=False)), seed=0), [1, 3]),
-        sketch(Trajectory((turn("aaa", "Up"),), seed=0), [None]),
-    ]
-    assert episode_measures(played) == pytest.approx(
-        {"reply_tokens": 3.0, "actions_per_turn": 4 / 3, "effective": 2 / 3, "thought_tokens": 2.0}
-    )
-
-
-def test_without_thoughts_their_length_is_not_measured() -> None:
-    assert "thought_tokens" not in episode_measures([sketched(turn("a", "Up"))])
 
 
 @pytest.mark.parametrize(
@@ -160,9 +109,3 @@ def test_the_echo_is_within_groups() -> None:
         {"identical_replies": (3 / 6 + 2 / 6) / 2, "identical_episodes": (1 + 2 / 6) / 2, "first_actions": 1.5}
     )
     assert echo_measures(alike, 1) == {}
-
-
-@pytest.mark.parametrize("thought", ["Rıght is it", "I go RİGHT", "ſo Riğht"])
-def test_letters_that_only_look_like_those_of_a_name_are_no_error(thought: str) -> None:
-    """Regression: ı and İ match i without case but have another folded form, which ended the training."""
-    assert named_action(thought, ("Left", "Right")) in ("Right", None)

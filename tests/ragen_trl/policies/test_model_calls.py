@@ -1,6 +1,5 @@
 """How a model is called in a rollout: which casts of weights autocast keeps, and LoRA as a part of the weights."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -34,27 +33,6 @@ def test_frozen_weights_are_cast_once_as_trained_ones_are(trained: bool) -> None
     assert casts_of_three_passes(model, kept=True) == 1
     assert [value.requires_grad for value in model.parameters()] == [trained, trained]
     assert casts_of_three_passes(model, kept=True, enabled=False) == 0
-
-
-def test_flags_are_restored_after_an_error_and_left_alone_beside_training() -> None:
-    model = torch.nn.Linear(5, 7).requires_grad_(False)
-    with torch.autocast("cpu", torch.bfloat16):
-        with pytest.raises(ZeroDivisionError), weights_cast_once(model):
-            assert model.weight.requires_grad
-            _ = 1 / 0
-        assert not model.weight.requires_grad
-    seen = []
-
-    def beside() -> None:
-        with torch.autocast("cpu", torch.bfloat16), weights_cast_once(model):
-            seen.append(model.weight.requires_grad)
-
-    thread = threading.Thread(target=beside)
-    thread.start()
-    thread.join()
-    assert seen == [False]
-    with weights_cast_once(model):  # without autocast
-        assert not model.weight.requires_grad
 
 
 def adapted(**options: object) -> PeftModel:
@@ -93,25 +71,6 @@ def test_merged_lora_computes_the_same_in_fewer_operations_and_leaves_every_bit_
     assert len(ran) == len(down) == len(calls) > 0
 
 
-@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")  # PEFT's, of what we test, and so is the other one
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"use_dora": True},
-        {"lora_bias": True},
-        {"target_modules": ["embed_tokens", "q_proj"]},
-        {"target_modules": ["lm_head"]},
-    ],
-)
-def test_what_is_more_than_a_sum_of_products_is_computed_as_ever(options: dict[str, object]) -> None:
-    model = adapted(**options)
-    apart = logits_of(model)
-    with torch.no_grad(), lora_merged(model):
-        torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
-    assert torch.equal(logits_of(model), apart)
-
-
 def test_layers_that_share_a_weight_or_have_no_active_adapter_are_left_alone() -> None:
     """Regression: a weight of two layers got both products and kept one; a layer without active adapters crashed."""
     model = adapted(target_modules=["q_proj", "v_proj"])
@@ -123,30 +82,6 @@ def test_layers_that_share_a_weight_or_have_no_active_adapter_are_left_alone() -
         assert first.v_proj.merged and not first.q_proj.merged and not first.k_proj.merged
         torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
     assert torch.equal(first.q_proj.base_layer.weight, before) and torch.equal(logits_of(model), apart)
-
-
-def test_weights_in_bfloat16_are_rounded_once() -> None:
-    model = adapted(target_modules=["q_proj"]).to(torch.bfloat16)
-    layer = model.get_base_model().model.layers[0].self_attn.q_proj
-    layer.lora_A["default"].float(), layer.lora_B["default"].float()
-    whole = layer.base_layer.weight.float() + layer.get_delta_weight("default").detach()
-    with torch.no_grad(), lora_merged(model):
-        assert torch.equal(layer.base_layer.weight, whole.to(torch.bfloat16))
-
-
-def test_beside_training_and_without_an_adapter_no_weight_is_touched() -> None:
-    model, seen = adapted(), []
-
-    def beside() -> None:
-        with torch.no_grad(), lora_merged(model):
-            seen.append([layer.merged for layer in model.modules() if hasattr(layer, "merged_adapters")])
-
-    thread = threading.Thread(target=beside)
-    thread.start()
-    thread.join()
-    assert seen[0] and not any(seen[0])
-    with lora_merged(build_tiny_model(TOKENIZER, 0, hidden_size=32, num_layers=2)):
-        pass
 
 
 @pytest.mark.parametrize("name", ["cache", "past_key_values", ""])

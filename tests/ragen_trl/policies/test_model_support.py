@@ -7,7 +7,6 @@ from transformers import (
     BloomConfig,
     FalconConfig,
     Gemma3TextConfig,
-    LlamaConfig,
     MambaConfig,
     MistralConfig,
     PretrainedConfig,
@@ -60,15 +59,3 @@ def test_a_model_without_position_ids_is_refused(config: PretrainedConfig) -> No
     adapted = get_peft_model(model, LoraConfig(target_modules=["query_key_value"]))
     with pytest.raises(UnsupportedModelError, match=f"{config.model_type}.*takes no position ids"):
         check_supported(adapted)
-
-
-def test_an_adapter_changes_nothing_about_what_is_supported() -> None:
-    model = AutoModelForCausalLM.from_config(Qwen2Config(**SHAPE))
-    check_supported(get_peft_model(model, LoraConfig(target_modules=["q_proj"])))
-
-
-def test_flash_attention_is_refused_with_the_remedy() -> None:
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE))
-    model.config._attn_implementation_internal = "flash_attention_2"  # cannot be loaded where it is not installed
-    with pytest.raises(UnsupportedModelError, match='flash_attention_2.*"attn_implementation": "sdpa"'):
-        check_supported(model)

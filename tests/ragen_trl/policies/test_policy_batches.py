@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import TransformersPolicy, _passes, most_rows, most_tokens
+from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -17,7 +17,6 @@ from tests.support.ragen_trl.cached_models import (
     CHAT,
     CONFIGS,
     LENGTHS,
-    check_greedy,
     model_of,
     passes_of,
     rollout,
@@ -74,75 +73,6 @@ def masks_of(model: PreTrainedModel) -> Iterator[list[int]]:
     )
     yield numbers
     hook.remove()
-
-
-def test_a_group_reads_its_first_prompt_once() -> None:
-    model = model_of("qwen2")
-    envs = [Quiz(2, padding=3), *quizzes((2, 2)), Quiz(2, padding=3), Quiz(2, padding=3)]  # 1st, 4th, 5th begin alike
-    sampling = Sampling(max_tokens=7)
-    with passes_of(model) as shapes:
-        together = play(envs, TransformersPolicy(model, CHAT, sampling), starts(5))
-    assert shapes[0][0] == 3
-    assert len({row.turns[0].reply_ids for row in (together[0], together[3], together[4])}) == 3  # own sampling seeds
-    for row, env in enumerate(envs):
-        alone = play([env], TransformersPolicy(model, CHAT, sampling), [starts(5)[row]])[0]
-        assert alone.token_ids == together[row].token_ids
-        assert alone.turns[-1].logprobs == pytest.approx(together[row].turns[-1].logprobs, abs=1e-4)
-
-
-def test_a_long_page_does_not_make_short_rows_wide() -> None:
-    model = model_of("qwen2")
-    envs = [Quiz(2, padding=140 if row == 2 else row) for row in range(6)]
-    with passes_of(model) as shapes:
-        trajectories = play(envs, TransformersPolicy(model, CHAT, Sampling(5, temperature=0)), starts(6))
-    check_greedy(model, trajectories, 5)
-    prompts = [shape for shape in shapes if shape[1] > 1]
-    assert [shape[0] for shape in prompts] == [1, 5, 1, 5]  # in both turns the long row is read apart
-    computed = sum(shape.numel() for shape in prompts)
-    needed = sum(len(turn.prompt_ids) for row in trajectories for turn in row.turns)
-    assert needed <= computed < 1.1 * needed + 12  # the last token of every reply is read with the next prompt
-
-
-@pytest.mark.parametrize(
-    ("widths", "passes"),
-    [
-        ([5], [1]),
-        ([700, 700, 700], [3]),
-        ([1500, 30], [1, 1]),
-        ([1500, 988], [1, 1]),  # 512 tokens of padding are as dear as a pass
-        ([1500, 989], [2]),
-        ([1500, 1400, 1400, 1400, 1400, 1400, 1400], [1, 6]),  # 100 of 6 rows
-        ([1500, 1400, 1400, 1400, 1400, 1400], [6]),
-        ([2000, 1000, 10, 9], [1, 1, 2]),
-    ],
-)
-def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: list[int], passes: list[int]) -> None:
-    spans = _passes(widths, 100_000, 1000, pass_tokens=512)
-    assert [len(span) for span in spans] == passes
-    assert [row for span in spans for row in span] == list(range(len(widths)))
-
-
-@pytest.mark.parametrize(
-    ("widths", "passes"),
-    [
-        ([700, 700, 700], [2, 1]),
-        ([1400, 10, 10], [1, 2]),
-        ([9000, 700, 700], [1, 2]),  # read in pieces
-        ([500, 500, 500, 10], [3, 1]),
-        ([1500] * 128, [1] * 128),
-        ([100] * 30, [15, 15]),
-        ([2] * 50, [20, 20, 10]),
-    ],
-)
-def test_a_pass_takes_as_many_rows_as_its_bound_has_room_for(widths: list[int], passes: list[int]) -> None:
-    assert [len(span) for span in _passes(widths, 1500, 20, 512)] == passes
-
-
-def test_the_bound_is_on_tokens_on_the_mask_of_long_contexts_and_on_their_slots() -> None:
-    assert most_tokens(300) == most_tokens(8192) == 4096
-    assert most_tokens(32768) == 1024  # 32 Mi numbers, too
-    assert most_rows(1024) == 128 and most_rows(8192) == 16
-    assert most_tokens(2**40) == most_rows(2**40) == 1
 
 
 @pytest.mark.parametrize(("tokens", "mask"), [(64, 2**30), (2**30, 64 * 200)])

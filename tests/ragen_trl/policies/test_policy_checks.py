@@ -89,11 +89,6 @@ def test_padding_on_the_left_shifts_no_position(name: str) -> None:
     assert found["without"] >= shift
 
 
-def test_a_model_without_positions_is_called_as_it_is() -> None:
-    model = random_model(MambaConfig(vocab_size=40, hidden_size=32, state_size=8, num_hidden_layers=1))
-    assert with_positions(model, model, torch.ones(1, 2)) is model
-
-
 NEO = {"vocab_size": 40, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64}
 REFUSED: dict[str, tuple[PretrainedConfig, dict[str, Any], str]] = {
     "local attention": (
@@ -184,10 +179,3 @@ def test_trained_tokens_before_the_context_are_refused(kind: Any, tmp_path: Path
         check_policy(saved(LLAMA, tmp_path), options(), adapter)
     with pytest.raises(UnsupportedModelError, match=f"{kind.__name__}.*Use LoraConfig"):
         check_policy(get_peft_model(random_model(Qwen2Config(**SHAPE)), adapter), options(), None)
-
-
-def test_a_loaded_model_that_is_spread_over_devices_is_refused() -> None:
-    model = random_model(LLAMA)
-    model.hf_device_map = {"model": 0, "lm_head": "cpu"}
-    with pytest.raises(UnsupportedModelError, match="is spread over 0, cpu"):
-        check_policy(model, options(), None)

@@ -67,40 +67,6 @@ def test_rows_answered_alike_go_on_together_and_the_others_apart() -> None:
     assert [shared.rows[row].tokens for row in range(3)] == [(5, 7, 1), (5, 7, 2), (5, 7, 1)]
 
 
-def test_a_row_that_waits_keeps_its_context_while_others_go_on_from_it() -> None:
-    shared = SharedContexts(range(3))
-    begun(shared, [ask(row, 5) for row in range(3)])
-    draw(shared, {0: 7, 1: 7, 2: 7})
-    assert begun(shared, [ask(1, 1), ask(2, 1)]) == [[1, 2]]
-    assert shared.rows[0].tokens == (5, 7)
-    assert begun(shared, [ask(0, 3)]) == [[0]]
-    assert [shared.rows[row].tokens for row in range(3)] == [(5, 7, 3), (5, 7, 1), (5, 7, 1)]
-
-
-def test_a_row_that_closes_first_has_its_part_of_the_context_and_branches_from_there() -> None:
-    shared = SharedContexts(range(2))
-    begun(shared, [ask(0, 5), ask(1, 5)])
-    shared.rows[0].budget = 1
-    assert draw(shared, {0: 7, 1: 7}) == [[1]]
-    assert draw(shared, {1: 8}) == [[1]]
-    assert shared.rows[0].tokens == (5, 7)
-    assert shared.rows[1].tokens == (5, 7, 8)
-    assert begun(shared, [ask(0, 2), ask(1, 2)]) == [[0], [1]]
-    assert [shared.rows[row].tokens for row in (0, 1)] == [(5, 7, 2), (5, 7, 8, 2)]
-
-
-def test_a_context_that_only_a_shorter_row_is_left_with_is_cut_to_it_and_not_copied() -> None:
-    shared = SharedContexts(range(2))
-    begun(shared, [ask(0, 5), ask(1, 5)])
-    shared.rows[0].budget = 1
-    draw(shared, {0: 7, 1: 7})
-    draw(shared, {1: 8})
-    shared.leave([1])
-    (context,) = shared.contexts
-    assert begun(shared, [ask(0, 2)]) == [[0]]
-    assert shared.contexts == [context] and context.read == [5, 7, 2]
-
-
 def test_a_context_that_is_built_again_begins_empty_and_is_shared_as_well() -> None:
     shared = SharedContexts(range(3))
     begun(shared, [ask(row, 5) for row in range(3)])

@@ -1,55 +1,16 @@
 """What several contexts begin with is read once, and every row answers as if it had read it alone."""
 
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.shared_reading import Beginning, common_beginnings
+from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.cached_models import CHAT, CONFIGS, model_of, passes_of, starts
 from tests.support.ragen_trl.fake_envs import Quiz
-
-LAKE, SHOP = tuple(range(100, 150)), tuple(range(100, 110)) + tuple(range(200, 230))  # the first ten are the same
-
-
-def test_rows_of_two_environments_have_a_beginning_each() -> None:
-    new = [(*LAKE, 1, 2), (*SHOP, 1, 2), (*LAKE, 3), (*LAKE, 1, 4), (*SHOP, 5)]
-    lake, shop = Beginning(50, None, (0, 2, 3)), Beginning(40, None, (1, 4))
-    assert common_beginnings(new, [], 8) == [lake, shop]  # 100 + 40 tokens saved by two passes, 51 + 0 by fewer
-    assert common_beginnings(new, [], 39) == [lake, shop]
-    assert common_beginnings(new, [], 40) == [lake]  # the other would save no more than its pass costs
-    assert common_beginnings(new, [], 100) == []
-
-
-def test_one_beginning_serves_all_where_two_would_save_less() -> None:
-    new = [(*LAKE, 1, place, 7) for place in range(3)] + [(*LAKE, 2, place, 7) for place in range(3)]
-    assert common_beginnings(new, [], 8) == [Beginning(50, None, (0, 1, 2, 3, 4, 5))]  # 250 - 8, against 204 - 16
-    assert common_beginnings(new, [], 0) == [Beginning(50, None, (0, 1, 2, 3, 4, 5))]
-
-
-def test_the_beginning_of_a_context_that_has_been_read_takes_no_pass() -> None:
-    known = [(9, 9), (*LAKE, 4, 4, 4)]
-    assert common_beginnings([(*LAKE, 7)], known, 64) == [Beginning(50, 1, (0,))]
-    assert common_beginnings([(*LAKE, 4, 4)], known, 64) == [Beginning(51, 1, (0,))]  # its last token is its own
-    assert common_beginnings([(*LAKE[:5], 7)], known, 64) == [Beginning(5, 1, (0,))]
-    assert common_beginnings([(*LAKE[:4], 7)], known, 64) == []  # no more than a sixteenth of a pass
-    assert common_beginnings([(1,), ()], known, 0) == []
-
-
-def test_nothing_is_shared_by_one_row_or_none() -> None:
-    assert common_beginnings([], [], 1) == common_beginnings([], [LAKE, LAKE], 1) == []
-    assert common_beginnings([LAKE], [], 1) == []
-
-
-def test_contexts_that_each_begin_the_next_are_many_levels_without_harm() -> None:
-    nested = [(5,) * length for length in range(1, 1500)]
-    (found,) = common_beginnings(nested, [], 100)
-    assert (found.length, found.saved) == (749, 749 * 749)  # of 750 rows that are longer, 749 need not read it
 
 
 def test_no_choice_of_one_level_saves_more() -> None:
@@ -119,18 +80,3 @@ def test_the_instruction_is_read_once_and_also_for_rows_that_begin_later(monkeyp
     assert [row.token_ids for row in again] == [row.token_ids for row in trajectories]
     prompts = [shape for shape in shapes if shape[1] > 1]
     assert sum(shape[1] > 50 for shape in prompts) < len(prompts) - 1
-
-
-def test_rows_whose_contexts_are_equal_share_later_turns_as_well() -> None:
-    """A greedy group never differs; one row that does reads for itself."""
-    envs = [Quiz(3, padding=3 if row == 2 else 8) for row in range(5)]
-    model = model_of("qwen2")
-    with passes_of(model) as shapes:
-        group = play(envs, TransformersPolicy(model, CHAT, Sampling(5, temperature=0)), starts(5))
-    first_of_turns = [shape for before, shape in pairwise([(0, 1), *shapes]) if shape[1] > 1]
-    assert [shape[0] for shape in first_of_turns] == [2, 2, 2]
-    for row, env in enumerate(envs):
-        (alone,) = play([env], TransformersPolicy(model, CHAT, Sampling(5, temperature=0)), [Start(row)])
-        assert alone.token_ids == group[row].token_ids
-        for one, other in zip(alone.turns, group[row].turns, strict=True):
-            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)

@@ -4,12 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from ragen_trl.policies.stopping import AnswerEnd, ReplyEnd
-from ragen_trl.policies.tiny_model import build_tiny_tokenizer
-from ragen_trl.rollout.chat import Chat
+from ragen_trl.policies.stopping import AnswerEnd
 
 SPECIAL = "<|im_end|>"
 
@@ -21,19 +19,6 @@ def pieces(vocabulary: list[str], added: list[str] = []) -> PreTrainedTokenizerF
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
-    tokenizer.add_special_tokens([AddedToken(SPECIAL, normalized=False, special=True)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-
-
-def metaspace(vocabulary: list[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer as Llama-2's: blanks are part of tokens, unknown characters are bytes."""
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    vocab = {text: token for token, text in enumerate(["<unk>", *bytes_, *vocabulary])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>", byte_fallback=True))
-    tokenizer.normalizer = normalizers.Prepend("▁")
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
     tokenizer.add_special_tokens([AddedToken(SPECIAL, normalized=False, special=True)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
@@ -70,12 +55,6 @@ def test_the_answer_ends_with_the_token_that_completes_the_tag(texts: list[str],
     assert first_end(tokenizer, ids(tokenizer, texts)) == expected
 
 
-def test_blanks_and_bytes_of_other_tokenizers_make_no_difference() -> None:
-    tokenizer = metaspace(["▁Up", "▁</", "answer", ">", "<", "/"])
-    assert first_end(tokenizer, ids(tokenizer, ["▁Up", "▁</", "answer", ">"])) == 4
-    assert first_end(tokenizer, ids(tokenizer, ["<", "/", "answer", "<0x3E>"])) == 4  # the bracket as a byte
-
-
 def test_it_says_what_decoding_everything_at_every_token_says() -> None:
     tokenizer = pieces(["</", "answer", ">Ċ", "r>", "swer", "an", "</an"], added=["</answer>"])
     some = ids(tokenizer, ["</", "answer", ">", ">Ċ", "r>", "swer", "an", "</an", "<", "/", "s", "w", "e", SPECIAL])
@@ -88,16 +67,3 @@ def test_it_says_what_decoding_everything_at_every_token_says() -> None:
         assert first_end(tokenizer, tokens) == expected
         ended += expected is not None
     assert ended > 20
-
-
-@pytest.mark.parametrize("special", [False, True])
-def test_a_special_token_ends_the_answer_as_well(special: bool, tiny_model: Qwen2ForCausalLM) -> None:
-    """Regression: such a tag was no text, and the reply went on to its limit."""
-    tokenizer = build_tiny_tokenizer()
-    if special:
-        tokenizer.add_special_tokens({"additional_special_tokens": ["<answer>", "</answer>"]})
-    chat = Chat(tokenizer)
-    answer = chat.encode_reply("<answer>Up</answer>")[:-1]
-    assert ReplyEnd(chat, tiny_model, stop_at_answer=True).reached(answer)
-    assert not ReplyEnd(chat, tiny_model, stop_at_answer=True).reached(answer[:-1])
-    assert not ReplyEnd(chat, tiny_model, stop_at_answer=False).reached(answer)

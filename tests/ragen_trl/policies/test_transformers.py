@@ -5,37 +5,28 @@ positions with many, few and one key-value head, learned positions, sliding wind
 attention implementations.
 """
 
-import os
-from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, Qwen2Config
 
 from ragen_trl.errors import NotFiniteError
-from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.interfaces import Reply, Request, Start
+from ragen_trl.rollout.interfaces import Reply, Request
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.cached_models import (
     CHAT,
     CONFIGS,
     LENGTHS,
-    SHAPE,
     STOPS,
     check_greedy,
     model_of,
     rollout,
     starts,
 )
-from tests.support.ragen_trl.casts import CountedCasts
 from tests.support.ragen_trl.fake_envs import Quiz, quizzes
 
 each_model = pytest.mark.parametrize("architecture", CONFIGS)
@@ -106,27 +97,6 @@ def test_the_budget_of_a_trajectory_cuts_replies_and_then_ends_it() -> None:
     assert all(trajectory.truncated == (trajectory.limit == "context") for trajectory in trajectories)
 
 
-def test_the_context_of_the_model_is_never_exceeded() -> None:
-    config = Qwen2Config(**{**SHAPE, "max_position_embeddings": 90}, num_key_value_heads=2)
-    model = AutoModelForCausalLM.from_config(config)
-    trajectory = play([Quiz(9)], TransformersPolicy(model, CHAT, Sampling(max_tokens=50)), starts(1))[0]
-    assert trajectory.limit == "context"
-    assert len(trajectory.token_ids) <= 90
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_mode_of_the_model_is_restored(training: bool) -> None:
-    model = AutoModelForCausalLM.from_config(CONFIGS["gpt2"]).train(training)  # GPT-2 has dropout
-    policy = TransformersPolicy(model, CHAT, Sampling(max_tokens=3, temperature=0))
-    once, again = play([Quiz(2), Quiz(2)], policy, [Start(0), Start(0)])
-    assert once.token_ids == again.token_ids  # no dropout while sampling
-    assert model.training is training
-    policy.begin([0])
-    with pytest.raises(KeyError):
-        policy.reply([Request(5, "no such row", (1,), Quiz(1))])
-    assert model.training is training
-
-
 def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
     """It was evaluated as one: 0 % success, with the last token of the vocabulary as every reply."""
     model = deepcopy(model_of("llama"))
@@ -136,62 +106,9 @@ def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
         rollout(model, Sampling(max_tokens=7))
 
 
-def test_a_script_has_dice_of_its_own_for_every_row() -> None:
-    policy = ScriptedPolicy(lambda env, random: str(random.integers(10**9)))
-    policy.begin([7, 8, 7])
-    env = Quiz(1)
-    replies = policy.reply([Request(row, "?", (), env) for row in (2, 0, 1)])
-    assert replies[0] == replies[1] == Reply(str(np.random.default_rng(7).integers(10**9)))
-    assert replies[2] == Reply(str(np.random.default_rng(8).integers(10**9)))
-
-
 def test_a_script_with_a_chat_gives_the_tokens_of_its_replies() -> None:
     policy = ScriptedPolicy(lambda env, random: "Up", CHAT)
     policy.begin([0])
     (reply,) = policy.reply([Request(0, "?", (), Quiz(1))])
     assert reply == Reply("Up", tuple(CHAT.encode_reply("Up")))
     assert reply.logprobs == ()
-
-
-def test_heads_that_share_keys_read_them_without_copies_and_nothing_else_is_switched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Llama's four query heads have one head of keys; Transformers would copy it for each when it reads a prompt."""
-    heads: set[tuple[bool, int]] = set()
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    def seen(query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        heads.add((kwargs.get("enable_gqa", False), key.shape[1]))
-        return attend(query, key, *args, **kwargs)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", seen)
-    before = dict(os.environ)
-    grouped = rollout(model_of("llama"), Sampling(max_tokens=7))
-    assert heads == {(True, 1), (False, 1)}  # prompts and single tokens
-    assert dict(os.environ) == before
-    heads.clear()
-    monkeypatch.setattr(transformers_policy, "_heads_in_groups", lambda ids: nullcontext())
-    copied = rollout(model_of("llama"), Sampling(max_tokens=7))
-    assert heads == {(False, 4), (False, 1)}
-    for one, other in zip(grouped, copied, strict=True):
-        assert one.token_ids == other.token_ids
-        assert [turn.logprobs for turn in one.turns] == [turn.logprobs for turn in other.turns]  # bit for bit
-
-
-def test_a_reply_casts_the_weights_below_an_adapter_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: they were cast again for every token. And after a rollout free memory goes back to the system."""
-    returned: list[None] = []
-    monkeypatch.setattr(transformers_policy, "return_free_memory", lambda: returned.append(None))
-    model = get_peft_model(model_of("qwen2", "sdpa"), LoraConfig(target_modules=["q_proj"]))
-    trained = {name for name, value in model.named_parameters() if value.requires_grad}
-    policy = TransformersPolicy(model, CHAT, Sampling(7), partial(torch.autocast, "cpu", torch.bfloat16))
-    policy.begin([0])
-    shape = tuple(model.get_base_model().model.layers[0].mlp.up_proj.weight.shape)
-    with CountedCasts(shape) as counted:
-        policy.reply([Request(0, "?", (3, 4, 5), Quiz(1))])
-    layers = model.config.num_hidden_layers
-    weights = [value for name, value in model.named_parameters() if value.shape == shape]
-    assert counted.casts == len(weights) >= layers
-    assert {name for name, value in model.named_parameters() if value.requires_grad} == trained
-    policy.end([0])
-    assert len(returned) == 1

@@ -1,8 +1,5 @@
 """Recorded trajectories: what is written, when, by whom, and what is refused when it is read."""
 
-import gzip
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,6 @@ import pytest
 
 import ragen_trl.reporting.recorder
 from ragen_trl.reporting.recorded import (
-    RecordingError,
     read_recording,
     recording_path,
     recordings,
@@ -90,18 +86,6 @@ def test_a_file_says_each_text_and_token_once() -> None:
     ]
 
 
-def test_a_dropped_group_has_no_advantages() -> None:
-    played = [episode(0.0), episode(1.0), episode(0.0), episode(0.0)]
-    found = content_of(observation(played, [(1.0,) * 4, (-1.0,) * 4, None, None]))["trajectories"]
-    assert [(one["group"], one["member"], one["kept"]) for one in found] == [
-        (0, 0, True),
-        (0, 1, True),
-        (1, 0, False),
-        (1, 1, False),
-    ]
-    assert ["advantage" in one["turns"][0] for one in found] == [True, True, False, False]
-
-
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     content = content_of(observation([episode(1.0), episode(0.0)], [None, None]))
     path = recording_path(tmp_path, 7)
@@ -140,36 +124,6 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
     assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
 
 
-def test_only_chosen_steps_are_written_and_a_repeated_one_replaces_its_file(tmp_path: Path) -> None:
-    for run in range(2):  # the second one was resumed from step 2
-        recorder = TrajectoryRecorder(tmp_path, TOKENIZER, range(1, 100, 2))
-        for step in range(2 * run, 5):
-            recorder.on_rollout(observation([episode(run), episode(step)], [None, None], step))
-    names = [path.name for path in recordings(tmp_path)]
-    assert names == ["step-000001.json.gz", "step-000003.json.gz", "step-000005.json.gz"]
-    returns = [read_recording(path).content["trajectories"][0]["return"] for path in recordings(tmp_path)]
-    assert returns == [0.0, 1.0, 1.0]
-    assert sorted(path.name for path in (tmp_path / "trajectories").iterdir()) == names
-
-
-def test_further_rollouts_of_an_update_have_files_of_their_own(tmp_path: Path) -> None:
-    recorder = TrajectoryRecorder(tmp_path, TOKENIZER, range(1, 100))
-    for step in (0, 0, 1):
-        recorder.on_rollout(observation([episode(0), episode(1)], [None, None], step))
-    names = [path.name for path in recordings(tmp_path)]
-    assert names == ["step-000001.json.gz", "step-000001-2.json.gz", "step-000002.json.gz"]
-    assert [read_recording(path).content["rollout"] for path in recordings(tmp_path)] == [1, 2, 1]
-
-
-def test_a_half_written_file_is_not_found(tmp_path: Path) -> None:
-    path = recording_path(tmp_path, 3)
-    path.parent.mkdir()
-    path.with_name(f"{path.name}.partial").write_bytes(b"half")
-    (path.parent / "step-notes.json.gz").write_bytes(b"somebody's")
-    assert recordings(tmp_path) == []
-    assert recordings(tmp_path / "nowhere") == []
-
-
 def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, max_steps=3)
     trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
@@ -188,72 +142,3 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     logged = next(row for row in trainer.state.log_history if row["step"] == 3)
     returns = [found["return"] for found in content["trajectories"]]
     assert logged["return"] == pytest.approx(sum(returns) / 8)
-
-
-def changed(content: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {**content, **changes}
-
-
-GOOD = content_of(observation([episode(1.0), episode(0.0)], [(1.0,) * 4, (2.0,) * 4]))
-
-
-def with_turn(**changes: Any) -> dict[str, Any]:
-    first, second = GOOD["trajectories"]
-    return changed(GOOD, trajectories=[first, {**second, "turns": [{**second["turns"][0], **changes}]}])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1], "is no file of the format"),
-        ({"a": 1}, "is no file of the format"),
-        (changed(GOOD, version=2), "has version 2 of the format, and this package reads 1"),
-        (changed(GOOD, step="1"), "'step' of the file is '1', not of type int"),
-        (changed(GOOD, texts=[1, 2]), "has a text that is not a string"),
-        (changed(GOOD, vocabulary=[["a", 1]]), "has a token that is no pair of id and text"),
-        (changed(GOOD, trajectories=[3]), "trajectory 0 is a int, not an object"),
-        (changed(GOOD, trajectories=[{**GOOD["trajectories"][0], "turns": []}]), "has no turn in trajectory 0"),
-        (with_turn(reply=2), "turn 1 of trajectory 1 refers to a text that is not there"),
-        (with_turn(observation=-1), "turn 1 of trajectory 1 refers to a text that is not there"),
-        (with_turn(tokens=[99]), "turn 1 of trajectory 1 refers to a token that is not there"),
-        (with_turn(prompt=["x"]), "turn 1 of trajectory 1 refers to a token that is not there"),
-        (with_turn(reward=None), "'reward' of turn 1 of trajectory 1 is None, not of type float"),
-        (with_turn(advantage=[1.0]), "turn 1 of trajectory 1 has 1 advantages for 4 tokens"),
-    ],
-)
-def test_a_wrong_file_is_named(tmp_path: Path, content: Any, message: str) -> None:
-    path = tmp_path / "step-000001.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(content).encode()))
-    with pytest.raises(RecordingError, match=f"{re.escape(str(path))} .*{re.escape(message)}.*delete it"):
-        read_recording(path)
-
-
-@pytest.mark.parametrize("keep", [0, 5, 40, -9, -1])
-def test_half_a_file_is_refused(tmp_path: Path, keep: int) -> None:
-    path = tmp_path / "step-000001.json.gz"
-    write_recording(path, GOOD)
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(RecordingError, match="cannot be read"):
-        read_recording(path)
-
-
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "step-000001.json.gz"
-    write_recording(path, GOOD)
-    packed_bytes = bytearray(path.read_bytes())
-    packed_bytes[30] ^= 0xFF
-    path.write_bytes(packed_bytes)
-    with pytest.raises(RecordingError, match="cannot be read"):
-        read_recording(path)
-
-
-@pytest.mark.parametrize("total", [1, 7, 200])
-@pytest.mark.parametrize("count", [0, 1, 2, 20])
-@pytest.mark.parametrize("steps_per_rollout", [1, 4])
-def test_spread_steps_are_first_updates_of_rollouts(total: int, count: int, steps_per_rollout: int) -> None:
-    found = spread_steps(total, count, steps_per_rollout)
-    first_updates = range(1, total + 1, steps_per_rollout)
-    assert len(found) == min(count, len(first_updates)) == len(set(found))
-    assert set(found) <= set(first_updates)
-    if count > 1:
-        assert {found[0], found[-1]} == {first_updates[0], first_updates[-1]}

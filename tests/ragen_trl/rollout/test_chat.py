@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
-from trl.chat_template_utils import qwen3_6_chat_template, qwen3_training_chat_template
 
 from ragen_trl.rollout.chat import Chat, ChatTemplateError
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import (
-    CHATML,
     COUNTING_TURNS,
     FAMILIES,
     FORGETTING_THOUGHTS,
@@ -131,39 +129,6 @@ def test_a_written_conversation_is_what_the_template_renders(name: str) -> None:
     assert ids == rendered
 
 
-@each_family
-def test_the_first_prompt_has_the_templates_bos_once(name: str) -> None:
-    """Regression: a tokenizer that adds a BOS would double the one that Llama's and Gemma's templates write."""
-    tokenizer = TOKENIZERS[name]
-    message = [{"role": "user", "content": "hello"}]
-    expected = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    ids = Chat(tokenizer).start("hello")
-    assert ids == expected
-    assert ids.count(tokenizer.bos_token_id) == (FAMILIES[name].bos is not None)
-
-
-@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.takes_system])
-def test_a_system_prompt_stands_first_and_replaces_the_default(name: str) -> None:
-    first = text(TOKENIZERS[name], Chat(TOKENIZERS[name], "Be brief.").start("hello"))
-    assert "Be brief." in first.partition("hello")[0]
-    assert "You are" not in first
-    assert first.endswith(FAMILIES[name].between.format("hello").partition("hello")[2])
-
-
-def test_an_empty_system_prompt_replaces_the_default_too() -> None:
-    """It was taken for none at all, so that a template's own could not be removed (SmolLM2, Qwen2.5)."""
-    tokenizer = TOKENIZERS["smollm2"]
-    assert "named SmolLM" in text(tokenizer, Chat(tokenizer).start("hello"))
-    shown = text(tokenizer, Chat(tokenizer, "").start("hello"))
-    assert shown == "<|im_start|>system\n<|im_end|>\n" + FAMILIES["chatml"].opening.format("hello")
-
-
-def test_a_template_without_system_role_refuses_a_system_prompt_clearly() -> None:
-    """Regression: Gemma's template raised a bare jinja2 error out of the trainer's constructor."""
-    with pytest.raises(ChatTemplateError, match="System role not supported.*leave system_prompt unset"):
-        Chat(TOKENIZERS["gemma"], "Be brief.")
-
-
 @pytest.mark.parametrize(
     ("template", "system_prompt"),
     [(FORGETTING_THOUGHTS, None), (TRAVELLING_SYSTEM, "Be brief."), (COUNTING_TURNS, None)],
@@ -173,89 +138,6 @@ def test_a_template_that_rewrites_history_is_refused(template: str, system_promp
     tokenizer = byte_tokenizer(template, CHATML_TOKENS, "<|im_end|>")
     with pytest.raises(ChatTemplateError, match="rewrites earlier messages.*set tokenizer.chat_template"):
         Chat(tokenizer, system_prompt)
-
-
-def test_a_travelling_system_message_matters_only_if_there_is_one() -> None:
-    tokenizer = byte_tokenizer(TRAVELLING_SYSTEM, CHATML_TOKENS, "<|im_end|>")
-    assert text(tokenizer, Chat(tokenizer).start("hello")) == FAMILIES["chatml"].opening.format("hello")
-
-
-def test_a_missing_template_is_refused() -> None:
-    with pytest.raises(ChatTemplateError, match="no chat template; set tokenizer.chat_template"):
-        Chat(byte_tokenizer(None, CHATML_TOKENS, "<|im_end|>"))
-
-
-def test_qwen3_is_played_with_the_template_that_keeps_its_thoughts() -> None:
-    """Regression: every Qwen3 was refused, because its training template sets thoughts off by newlines."""
-    tokenizer = TOKENIZERS["qwen3"]
-    assert tokenizer.chat_template != qwen3_training_chat_template
-    assert Chat(tokenizer)._template == qwen3_training_chat_template
-
-
-def test_a_thinking_block_that_the_template_opens_is_not_opened_twice() -> None:
-    """Regression: two <think> where the generation prompt thinks already (Qwen3.5, DeepSeek-R1)."""
-    tokenizer = byte_tokenizer(qwen3_6_chat_template, CHATML_TOKENS, "<|im_end|>")
-    chat = Chat(tokenizer, reply_prefix="<think>")
-    assert text(tokenizer, chat.start("hello")).endswith("<|im_start|>assistant\n<think>\n")
-    assert chat.decode_reply(tokenizer("</think>")["input_ids"]) == "<think></think>"
-
-
-@pytest.mark.parametrize("name", ["gemma", "phi3"])
-def test_replies_stop_at_the_templates_closing_token(name: str) -> None:
-    """Regression: only named special tokens were looked at, so Gemma and Phi-3 got a second closing token."""
-    tokenizer = TOKENIZERS[name]
-    chat = Chat(tokenizer)
-    assert chat.end_of_turn_id not in tokenizer.all_special_ids
-    assert chat.stop_ids(None) == {chat.end_of_turn_id, tokenizer.eos_token_id}
-
-
-def test_stop_tokens_join_what_template_tokenizer_and_model_say() -> None:
-    chat = Chat(TOKENIZERS["phi3"])
-    own = {chat.end_of_turn_id, TOKENIZERS["phi3"].eos_token_id}
-    assert chat.stop_ids(77) == own | {77}
-    assert chat.stop_ids([77, 78]) == own | {77, 78}
-
-
-def test_a_reply_is_read_without_closing_and_special_tokens_but_with_its_tags() -> None:
-    tokenizer = TOKENIZERS["qwen3"]
-    chat = Chat(tokenizer, reply_prefix="<think>")
-    ids = tokenizer("so</think><answer>Up</answer><|endoftext|><|im_end|>")["input_ids"]
-    assert chat.decode_reply(ids) == "<think>so</think><answer>Up</answer>"
-
-
-def test_a_closing_token_that_is_not_special_is_not_read_as_text() -> None:
-    """Regression: fine-tunes add <|im_end|> as an ordinary token, which skip_special_tokens does not skip."""
-    tokenizer = byte_tokenizer(CHATML, ("<|endoftext|>", "<|im_start|>"), "<|endoftext|>")
-    tokenizer.add_tokens(["<|im_end|>"])
-    chat = Chat(tokenizer)
-    assert chat.end_of_turn_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert chat.decode_reply(chat.encode_reply("Up")) == "Up"
-
-
-def test_a_closing_text_of_several_tokens_is_never_taken_for_sampled() -> None:
-    template = CHATML.replace("<|im_end|>", "[end]").replace("<|im_start|>", "[start]")
-    tokenizer = byte_tokenizer(template, ("<|endoftext|>",), "<|endoftext|>")
-    chat = Chat(tokenizer)
-    assert chat.end_of_turn_id is None
-    assert text(tokenizer, chat.extend(tokenizer.eos_token_id, "hello")) == (
-        "[end]\n[start]user\nhello[end]\n[start]assistant\n"
-    )
-    assert chat.stop_ids(None) == {tokenizer.eos_token_id}
-
-
-def test_a_written_reply_must_have_the_forced_prefix() -> None:
-    with pytest.raises(ValueError, match="'Up' does not start with the forced prefix '<answer>'"):
-        Chat(TOKENIZERS["chatml"], reply_prefix="<answer>").encode_reply("Up")
-
-
-@settings(max_examples=25, deadline=None)
-@given(reply=st.text(st.characters(exclude_categories=["Cs"])), name=st.sampled_from(sorted(FAMILIES)))
-def test_written_replies_read_back(reply: str, name: str) -> None:
-    chat = Chat(TOKENIZERS[name], reply_prefix="<answer>")
-    ids = chat.encode_reply("<answer>" + reply)
-    assert ids[-1] == chat.end_of_turn_id
-    if not any(special in reply for special in FAMILIES[name].specials):
-        assert chat.decode_reply(ids) == "<answer>" + reply
 
 
 @settings(max_examples=25, deadline=None)

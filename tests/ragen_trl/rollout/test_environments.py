@@ -1,56 +1,14 @@
 """How a model plays is recorded beside it, by scripts as by commands, and noticed where it is to play otherwise."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
-import gymnasium
 import pytest
 
-from ragen_trl import EnvSpec, StarPOConfig
-from ragen_trl.rollout.environments import id_with_module, load_play_options, save_play_options, unlike_recorded
-from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_trainer
+from ragen_trl.rollout.environments import load_play_options
+from tests.support.ragen_trl.trainers import TOKENIZER, small_trainer
 
 LAKE = "ragen/FrozenLake-v0"
-
-
-@pytest.fixture
-def registered() -> Iterator[str]:
-    gymnasium.register("tests/Lottery-v0", Lottery, kwargs={"win": 1.0})
-    yield "tests/Lottery-v0"
-    del gymnasium.registry["tests/Lottery-v0"]
-
-
-def options(**changes: object) -> StarPOConfig:
-    return StarPOConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **changes)
-
-
-def test_an_id_of_another_module_names_it(registered: str) -> None:
-    """Regression: a script's run recorded an id that no command could make."""
-    assert id_with_module(registered) == f"tests.support.ragen_trl.trainers:{registered}"
-    for known in (LAKE, "FrozenLake-v1", "my_game:me/Game-v0"):
-        assert id_with_module(known) == known
-
-
-def test_only_an_environment_with_an_id_is_recorded(tmp_path: Path) -> None:
-    save_play_options(tmp_path, [EnvSpec(LAKE, {"size": 5})], options(max_turns=3))
-    found = load_play_options(str(tmp_path))
-    assert (found["env"], found["env_kwargs"], found["max_turns"]) == (LAKE, {"size": 5}, 3)
-    for specs in ([EnvSpec(Lottery)], [EnvSpec(LAKE), EnvSpec(LAKE, {"size": 5})]):
-        save_play_options(tmp_path, specs, options(think=False))
-        found = load_play_options(str(tmp_path))
-        assert "env" not in found and found["think"] is False
-
-
-def test_limits_are_compared_in_the_same_environment_only(tmp_path: Path) -> None:
-    save_play_options(tmp_path, [EnvSpec(LAKE)], options(think=False, max_turns=3, format_penalty=-0.2))
-    model = str(tmp_path)
-    assert unlike_recorded(model, [EnvSpec(LAKE)], options()) == (
-        "think is True, and was False; max_turns is 5, and was 3"
-    )
-    assert unlike_recorded(model, [EnvSpec("ragen/Sokoban-v0")], options()) == "think is True, and was False"
-    assert unlike_recorded(model, [EnvSpec(LAKE)], options(think=False, max_turns=3)) == ""
-    assert unlike_recorded("owner/name", [EnvSpec(LAKE)], options()) == ""
 
 
 def test_a_trainer_records_how_it_played_and_says_what_the_next_does_otherwise(

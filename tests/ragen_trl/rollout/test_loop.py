@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from gymnasium import make
 
@@ -118,13 +117,6 @@ def test_tokens_are_appended_turn_by_turn() -> None:
     assert first.logprobs == (-1.0, -1.0, -1.0)
 
 
-def test_without_a_chat_there_are_no_tokens_and_no_limits() -> None:
-    spy = Spy()
-    (trajectory,) = play([Quiz(3)], spy, starts(1))
-    assert trajectory.token_ids == ()
-    assert spy.rooms == [None, None, None]
-
-
 def test_a_full_context_ends_an_episode_and_leaves_the_others_playing() -> None:
     first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
     spy = Spy(CHAT, max_context=first + 3 + then)  # the second prompt just fits, a reply does not
@@ -169,23 +161,6 @@ def test_what_would_have_been_shown_next_closes_a_turn_that_the_policy_left_open
     assert left_open.next_prompt_ids == (CHAT.end_of_turn_id, *closed.next_prompt_ids)
 
 
-def test_what_would_have_been_shown_next_is_cut_to_the_models_context() -> None:
-    first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
-    room = first + 3 + then  # the second prompt just fits, a reply does not
-    (full,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=room), starts(1))
-    assert (full.limit, full.next_prompt_ids) == ("context", tuple(CHAT.extend(5, "1xx")))
-    (cut,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=room - 2), starts(1))
-    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "1xx"))[:-2]
-    assert len(cut.token_ids) + len(cut.next_prompt_ids) == room - 2
-    (none,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=first + 3), starts(1))
-    assert none.next_prompt_ids == ()
-
-
-def test_without_a_chat_nothing_would_have_been_shown_next() -> None:
-    (cut,) = play([Quiz(2, truncates=True)], Spy(), starts(1))
-    assert cut.next_prompt_ids == ()
-
-
 def test_a_turns_state_is_what_the_environment_itself_shows() -> None:
     """Messages carry turn numbers and actions left: no two of them are alike, and no state would be met twice."""
     env = ragen_envs.AgentTurns(make("ragen/FrozenLake-v0", disable_env_checker=True, is_slippery=False), think=False)
@@ -200,26 +175,6 @@ def test_a_turns_state_is_what_the_environment_itself_shows() -> None:
     assert [turn.state for turn in trajectory.turns] == expected
     assert len({turn.observation for turn in trajectory.turns}) == len(trajectory.turns) > 2
     assert len(set(expected)) < len(expected)  # at the left edge nothing moves
-
-
-def test_an_environment_that_reports_no_state_is_known_by_its_message() -> None:
-    (trajectory,) = play([Quiz(2, padding=1)], Spy(), starts(1))
-    assert [turn.state for turn in trajectory.turns] == ["0x", "1xx"]
-
-
-def test_a_first_prompt_that_fills_the_context_is_an_error_with_the_remedy() -> None:
-    needed = len(CHAT.start("0xxx"))
-    with pytest.raises(ValueError, match=f"first prompt has {needed} tokens.*context: {needed}.*shorten"):
-        play([Quiz(1)], Spy(CHAT, max_context=needed), starts(1))
-
-
-def test_every_start_needs_an_environment() -> None:
-    with pytest.raises(ValueError, match="1 environments for 2 starts"):
-        play([Quiz(1)], Spy(), starts(2))
-
-
-def test_playing_nothing_gives_nothing() -> None:
-    assert play([], Spy(), []) == []
 
 
 def group(env_id: str, outcomes: Sequence[int], reply: str, **kwargs: float) -> list[Trajectory]:
@@ -249,18 +204,6 @@ def test_the_same_outcome_seed_gives_the_same_episode() -> None:
     assert one == two
 
 
-def test_a_deterministic_lake_has_one_course() -> None:
-    members = group("ragen/FrozenLake-v0", range(4), "<answer>Left || Down</answer>", is_slippery=False)
-    assert len({tuple(turn.observation for turn in member.turns) for member in members}) == 1
-
-
-def test_scripts_get_the_environment_and_dice_of_their_row() -> None:
-    policy = ScriptedPolicy(lambda env, random: f"{len(env.answers)} {random.integers(1000)}")  # type: ignore[attr-defined]
-    (trajectory,) = play([Quiz(2)], policy, [Start(0, sampling_seed=9)])
-    rng = np.random.default_rng(9)
-    assert [turn.reply for turn in trajectory.turns] == [f"0 {rng.integers(1000)}", f"1 {rng.integers(1000)}"]
-
-
 class Shared(Spy):
     """Replies for two processes: the other one plays five turns."""
 
@@ -269,20 +212,6 @@ class Shared(Spy):
     def goes_on(self, playing: bool) -> bool:
         self.turns += 1
         return playing or self.turns <= 5
-
-
-def test_a_policy_of_several_processes_is_asked_until_all_of_them_are_done() -> None:
-    policy = Shared()
-    trajectories = play(quizzes((2, 1)), policy, starts(2))
-    assert policy.asked == [[0, 1], [0], [], [], []]
-    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1]
-
-
-def test_processes_that_wait_for_each_other_may_have_rows_waiting() -> None:
-    policy = Shared()  # the other process goes on for five turns
-    trajectories = play(quizzes((2, 1, 1)), policy, starts(3), batch_size=1)
-    assert policy.asked == [[0], [0], [1], [2], []]
-    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 1]
 
 
 def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:
@@ -306,8 +235,3 @@ def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_thi
         if place >= 2:
             assert turn.context_ids is not None
             assert turn.context_ids == (*CHAT.start(turns.opening), *trajectory.turns[place - 1].reply_ids)
-
-
-def test_a_window_needs_to_know_how_conversations_begin() -> None:
-    with pytest.raises(TypeError, match=r"SlidingWindow\(turns=2\)\), but Quiz is not an AgentTurns"):
-        play(quizzes((2,)), Spy(CHAT), starts(1), window=2)

@@ -9,14 +9,6 @@ import pytest
 from ragen_trl.system.atomic import fresh_partial, move_into_place, write_atomically
 
 
-def test_a_file_is_replaced_whole_and_folders_are_made(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "summary.json"
-    write_atomically(path, "first √")
-    write_atomically(path, "second √")
-    assert path.read_text(encoding="utf-8") == "second √"
-    assert os.listdir(path.parent) == ["summary.json"]
-
-
 @pytest.mark.parametrize("failing", ["write", "replace"])
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     path = tmp_path / "summary.json"
@@ -44,12 +36,6 @@ def test_a_folder_replaces_an_earlier_one_and_leaves_nothing_beside_it(tmp_path:
         move_into_place(target)
         assert (target / "inner" / "weights").read_text() == text
         assert os.listdir(target.parent) == ["model"]
-
-
-def test_what_a_killed_process_left_is_not_in_the_next_folder(tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    filled(target, "half")
-    assert list(fresh_partial(target).iterdir()) == []
 
 
 def test_files_are_on_the_disk_before_their_folder_has_its_name(

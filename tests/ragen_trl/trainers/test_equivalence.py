@@ -1,7 +1,4 @@
-"""Pairs of runs that must take the same step: micro-batch sizes, padding, and a run that was stopped and resumed.
-
-Plain SGD, so that the step is the gradient: Adam would hide a wrong scale and blow up rounding.
-"""
+"""Pairs of runs that take the same step: micro-batches, padding, resuming, and rows that are parts of trajectories."""
 
 from pathlib import Path
 from typing import Any
@@ -10,26 +7,25 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.trainers.trl.synced_reference import SyncedReferenceError
-from tests.support.ragen_trl.equivalence import CREDITS, STEP, Awake, assert_same_step, played_in_turns, step, timeless
-from tests.support.ragen_trl.trainers import lottery, parameters, small_model, small_trainer
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
-def test_one_batch_equals_accumulated_micro_batches(tmp_path: Path, loss_type: str) -> None:
-    """1 × 24 against 24 × 1 and 6 × 4, every group kept; the next test has a filter."""
-    options = {**STEP, "loss_type": loss_type}
-    whole = step(small_trainer(tmp_path, lottery(), per_device_train_batch_size=24, **options))
-    for size, count in ((1, 24), (4, 6)):
-        split = small_trainer(
-            tmp_path, lottery(), per_device_train_batch_size=size, gradient_accumulation_steps=count, **options
-        )
-        assert_same_step(whole, step(split))
-
+from ragen_trl.algorithms.advantages import group_advantages
+from tests.support.ragen_trl import astar_runs
+from tests.support.ragen_trl.astar_runs import astar, draws, gradient
+from tests.support.ragen_trl.equivalence import (
+    CREDITS,
+    STEP,
+    Alone,
+    Awake,
+    assert_same_step,
+    played_in_turns,
+    step,
+    timeless,
+    with_adapter,
+)
+from tests.support.ragen_trl.trainers import TOKENIZER, Spy, lottery, parameters, small_model, small_trainer
 
 CASES = [
     *((advantage, "grpo") for advantage in CREDITS),
-    *[("group", "dapo"), ("gae", "dapo"), ("group", "dr_grpo"), ("gigpo", "dr_grpo")],
+    *[("group", "dapo"), ("gae", "dapo"), ("gigpo", "dr_grpo")],
 ]
 
 
@@ -51,13 +47,6 @@ def test_the_split_into_micro_batches_changes_nothing(tmp_path: Path, advantage:
         torch.testing.assert_close(second, first, rtol=1e-3, atol=2e-5)  # Adam blows rounding up
 
 
-def test_the_entropy_bonus_is_part_of_the_step(tmp_path: Path) -> None:
-    """Without it the tests of this file would say nothing about it."""
-    with_bonus = step(played_in_turns(tmp_path, "group", 24, 1, entropy_coef=0.5))
-    without = step(played_in_turns(tmp_path, "group", 24, 1, entropy_coef=0.0))
-    assert max(float((with_bonus[name] - without[name]).abs().max()) for name in without) > 1e-3
-
-
 class Dealt(Awake):
     """Deals its trajectories out to the updates in one order, whatever else has drawn from torch's generator."""
 
@@ -67,7 +56,7 @@ class Dealt(Awake):
         return batch
 
 
-@pytest.mark.parametrize(("advantage", "loss_type"), [("group", "grpo"), ("gae", "dapo"), ("gae", "dr_grpo")])
+@pytest.mark.parametrize(("advantage", "loss_type"), [("group", "grpo"), ("gae", "dapo")])
 def test_two_updates_on_one_rollout_do_not_depend_on_the_split(tmp_path: Path, advantage: str, loss_type: str) -> None:
     """12 kept rows make two updates of 6 rows, each in one micro-batch or in three."""
     options = {"trainer": Dealt, "loss_type": loss_type, "max_steps": 2, "learning_rate": 0.1, "filter_ratio": 0.5}
@@ -78,33 +67,6 @@ def test_two_updates_on_one_rollout_do_not_depend_on_the_split(tmp_path: Path, a
     deviations = [run.state.log_history[1]["sampling/ratio_deviation_max"] for run in (whole, split)]
     assert deviations[0] > 1e-3  # the second is off-policy
     assert deviations[1] == pytest.approx(deviations[0], rel=1e-3)
-
-
-def test_each_update_on_a_rollout_is_normalised_by_its_own_rows(tmp_path: Path) -> None:
-    """Six micro-batches, three a step: every one is told the tokens and trajectories of its three."""
-    seen: list[dict[str, Any]] = []
-
-    class Spy(StarPOTrainer):
-        def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-            seen.append(inputs)
-            return super().policy_loss(model, inputs)
-
-    small_trainer(
-        tmp_path,
-        lottery(draws=3),
-        trainer=Spy,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=3,
-        steps_per_generation=6,
-        **{**STEP, "max_steps": 2},
-    ).train()
-    assert len(seen) == 6
-    tokens = [int((inputs["completion_mask"] * inputs["tool_mask"]).sum()) for inputs in seen]
-    for first in (0, 3):
-        for inputs in seen[first : first + 3]:
-            assert inputs["step_tokens"].item() == sum(tokens[first : first + 3])
-            assert inputs["step_trajectories"].item() == 12
-    assert sum(tokens[:3]) != sum(tokens[3:])
 
 
 class OneRollout(StarPOTrainer):
@@ -132,14 +94,6 @@ def test_several_rollouts_a_step_weigh_the_same(tmp_path: Path) -> None:
     assert all(max(float(value.abs().max()) for value in part.values()) > 1e-3 for part in parts)
 
 
-def test_filler_rows_weigh_nothing(tmp_path: Path) -> None:
-    """Five micro-batches and 8 kept rows: two of ten rows are fillers."""
-    options = {**STEP, "filter_ratio": 0.4}
-    whole = step(small_trainer(tmp_path, lottery(), per_device_train_batch_size=20, **options))
-    split = small_trainer(tmp_path, lottery(), per_device_train_batch_size=4, gradient_accumulation_steps=5, **options)
-    assert_same_step(whole, step(split))
-
-
 class Padded(StarPOTrainer):
     """Adds columns of padding on both sides of prompt and completion."""
 
@@ -164,16 +118,6 @@ def test_padding_on_either_side_changes_nothing(tmp_path: Path) -> None:
     assert_same_step(plain, step(wide))
 
 
-def test_order_inside_a_group_changes_nothing(tmp_path: Path) -> None:
-    class Reversed(StarPOTrainer):
-        def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
-            played = super().rollout(starts, envs, policy)
-            return [trajectory for i in range(0, len(played), 4) for trajectory in reversed(played[i : i + 4])]
-
-    plain = step(small_trainer(tmp_path, lottery(), **STEP))
-    assert_same_step(plain, step(small_trainer(tmp_path, lottery(), trainer=Reversed, **STEP)))
-
-
 @pytest.mark.parametrize("num_train_seeds", [None, 3])
 def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, num_train_seeds: int | None) -> None:
     options: dict[str, Any] = {
@@ -192,24 +136,131 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, num_train
     assert timeless(resumed)[2:4] == timeless(unbroken)[2:4]
 
 
-def test_a_resumed_run_has_the_reference_that_followed_the_policy(tmp_path: Path) -> None:
-    """Regression: it began again with the first one, so that the KL term was another."""
-    small_model().save_pretrained(tmp_path / "model")
-    options: dict[str, Any] = {
-        **{"model": str(tmp_path / "model"), "beta": 0.5, "learning_rate": 1e-2, "max_steps": 4},
-        **{"sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 1},
-        **{"save_strategy": "steps", "save_steps": 2},
-    }
-    unbroken = small_trainer(tmp_path, lottery(), **options)
-    unbroken.train()
-    resumed = small_trainer(tmp_path, lottery(), **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert timeless(resumed)[2:4] == timeless(unbroken)[2:4]
-    assert resumed.ref_model is not None and unbroken.ref_model is not None
-    for model, other in ((resumed.model, unbroken.model), (resumed.ref_model, unbroken.ref_model)):
-        assert all(map(torch.equal, model.parameters(), other.parameters()))
-    with pytest.raises(FileNotFoundError, match="checkpoint-9 is no checkpoint"):
-        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
-    (tmp_path / "checkpoint-2" / "synced_reference.safetensors").unlink()
-    with pytest.raises(SyncedReferenceError, match="sync_ref_model is True.*cannot be read.*resume from another"):
-        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+# Training on contexts of the last turns: rows as they were read, and the step of whole rows where they agree
+
+
+class AloneAwake(Alone, Awake):
+    """Its critic reads every turn in a row of its own."""
+
+
+TWICE = {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.5}
+OFF = {"max_steps": 3, "learning_rate": 0.3}
+OF_ROWS: dict[str, dict[str, Any]] = {
+    "dr_grpo": {"loss_type": "dr_grpo"},
+    "gigpo": {"advantage": "gigpo", **CREDITS["gigpo"]},
+    "mt_grpo and filter": {"advantage": "mt_grpo", **CREDITS["mt_grpo"], "filter_ratio": 0.4},
+    "gspo and kl, two passes": {"importance_sampling_level": "sequence", "beta": 0.5, **TWICE},
+    "gspo, one step off": {"importance_sampling_level": "sequence", "one_step_off_policy": True, **OFF},
+    "cispo, two passes": {"loss_type": "cispo", "epsilon_high": 5.0, **TWICE},
+    "gae": {"advantage": "gae", **CREDITS["gae"], "bootstrap": "all"},
+    "turn_gae and two critic steps": {"advantage": "turn_gae", **CREDITS["turn_gae"], "critic_batch_size": 12},
+    "bi_level_gae and filter": {"advantage": "bi_level_gae", **CREDITS["bi_level_gae"], "filter_ratio": 0.4},
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_rows_that_read_what_one_context_holds_make_the_same_step(tmp_path: Path, name: str) -> None:
+    """24 trajectories of one to three turns in a row each, and in a row for each turn; also what is logged."""
+    options = {**STEP, "entropy_coef": 0.01, "gradient_accumulation_steps": 3, **OF_ROWS[name]}
+    steps, logs = [], []
+    for trainer in (Awake, AloneAwake):
+        if "beta" in options:
+            options["model"] = with_adapter()
+        made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, per_device_train_batch_size=8, **options)
+        steps.append(step(made))
+        logs.append(made.state.log_history[-2])
+    assert_same_step(*steps)
+    of_critic = [key for key in logs[0] if key.startswith("critic/")]
+    assert bool(of_critic) == ("gae" in name)
+    shares = [key for key in logs[0] if key.startswith(("clip_ratio", "cispo")) and not key.endswith(("min", "max"))]
+    assert shares
+    for key in ("entropy", "loss", "grad_norm", *({"kl"} & logs[0].keys()), *shares, *of_critic):
+        assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
+
+
+class AloneAStar(Alone, astar_runs.Spy):
+    """A*-PO with every turn in a row of its own."""
+
+
+@pytest.mark.parametrize("changes", [{"kl_coef": 0.1, "residual_cap": 0.5, "loss_scale": "paper", "beta2": 0.1}])
+def test_a_regression_adds_up_the_rows_of_a_trajectory(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """A*-PO's second update, whose policy differs from the reference, by 4 rows a pass: loss, gradient and log."""
+    options = {**STEP, "max_steps": 2, "learning_rate": 0.3, "gradient_accumulation_steps": 4, "num_train_seeds": 16}
+    steps, logs = [], []
+    for trainer in (astar_runs.Spy, AloneAStar):
+        folder = tmp_path / trainer.__name__
+        made = astar(folder, draws(), trainer, per_device_train_batch_size=4, **options, **changes)
+        steps.append(step(made))
+        logs.append(made.state.log_history[:2])
+    assert_same_step(*steps)
+    assert abs(logs[0][1]["astar/log_ratio"]) > 1e-3
+    for key in ("loss", "grad_norm", "entropy", "kl", "astar/log_ratio", "astar/residual", "astar/residual_squared"):
+        for whole, rows in zip(*logs, strict=True):
+            assert rows[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-6), key
+
+
+def test_what_was_read_is_what_is_trained(tmp_path: Path) -> None:
+    """Ratios are 1, and the gradient is that of a slow loop over contexts, each token in the one it was sampled in."""
+    options: dict[str, Any] = {**STEP, "entropy_coef": 0.0, "gradient_accumulation_steps": 2, "window_turns": 2}
+    trainer: Any = small_trainer(tmp_path, lottery(draws=4), trainer=Spy, per_device_train_batch_size=8, **options)
+    moved = step(trainer)
+    played = trainer.played
+    assert max(len(one.turns) for one in played) == 4
+    assert max(len(one.segments) for one in played) == 3
+    advantages = group_advantages(torch.tensor([one.episode_return for one in played]), 4, "mean", "group")
+    tokens = [one.num_reply_tokens for one in played]
+    weights = [
+        advantages[place].item() / tokens[place] / len(played) for place, one in enumerate(played) for _ in one.segments
+    ]
+    assert_same_step(gradient([row for one in played for row in one.segments], weights), moved)
+    assert trainer.state.log_history[0]["sampling/ratio_deviation_max"] < 1e-3
+    last = next(one for one in played if len(one.turns) == 4).segments[-1]
+    text = TOKENIZER.decode(last.token_ids)  # a slid window begins with the rules and the turn it begins at
+    assert [text.count(said) for said in ("Say something.", "Turn 2 of 4", "Turn 3 of 4", "Turn 4 of 4")] == [
+        1,
+        0,
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo"])
+def test_an_evaluation_of_rows_has_the_figures_of_trajectories(tmp_path: Path, loss_type: str) -> None:
+    """Ten start states of two episodes in batches of eight, so that the last one repeats rows; with a KL term."""
+    found = []
+    for trainer in (StarPOTrainer, Alone):
+        options = {"num_generations_eval": 2, "num_eval_seeds": 10, "per_device_eval_batch_size": 8, "beta": 0.5}
+        made = small_trainer(
+            tmp_path, lottery(draws=3), trainer=trainer, model=with_adapter(), loss_type=loss_type, **options
+        )
+        with torch.no_grad():
+            for value in filter(lambda value: value.requires_grad, made.model.parameters()):
+                value *= 2  # the reference keeps the adapter as it was
+        metrics = made.evaluate()
+        found.append({**made.state.log_history[-1], "eval_loss": metrics["eval_loss"]})
+    assert found[0]["eval_kl"] > 1e-3 < abs(found[0]["eval_loss"])
+    compared = [key for key in found[0] if not key.endswith(("time", "seconds", "second", "low_min", "high_max"))]
+    assert len(compared) > 20
+    for key in compared:
+        assert found[1][key] == pytest.approx(found[0][key], rel=1e-4, abs=1e-7), key
+
+
+WIDE: dict[str, dict[str, Any]] = {
+    "gae": {"advantage": "gae", "bootstrap": "all"},
+    "gspo, two passes": {"importance_sampling_level": "sequence", "num_iterations": 2},
+    "one step off": {"one_step_off_policy": True},
+}
+
+
+@pytest.mark.parametrize("name", [*WIDE, "a-star-po"])
+def test_a_window_that_never_slides_changes_no_bit(tmp_path: Path, name: str) -> None:
+    after = []
+    for window in (None, 4):
+        options = {"max_steps": 2, "learning_rate": 1e-2, "window_turns": window, **WIDE.get(name, {})}
+        folder = tmp_path / str(window)
+        make = astar if name == "a-star-po" else small_trainer
+        trainer = make(folder, lottery(draws=4), **options)
+        trainer.train()
+        after.append(parameters(trainer))
+    assert all(torch.equal(value, after[1][key]) for key, value in after[0].items())
+    assert any(not torch.equal(value, small_model().state_dict()[key]) for key, value in after[0].items())

@@ -1,27 +1,30 @@
-"""What TRL and Transformers do inside and this package depends on: one test for each point in `trl_adapter`.
-
-When one of these fails after an upgrade, the test names the code that relies on it. The public names that the adapter
-gives to these members are tested in ``test_trl_adapter.py``.
-"""
+"""What TRL and Transformers do inside and this package depends on: one test for each seam, and for its public name."""
 
 import ast
 import inspect
 import json
 import re
-import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import TrainerState
-from trl import GRPOTrainer
-from trl.scripts.vllm_serve import ScriptArguments, build_command
+from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer, Trajectory
+from ragen_trl.batching.shared_prefixes import PackedModel
+from ragen_trl.policies.model_calls import with_positions
+from ragen_trl.trainers.trl.plain import (
+    last_rollout,
+    load_weights,
+    log_training,
+)
 from tests.support.project import ROOT, VECTORS
-from tests.support.ragen_trl.trainers import lottery, small_trainer
+from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model, small_trainer
 
 
 class Recorder(StarPOTrainer):
@@ -66,60 +69,21 @@ class Recorder(StarPOTrainer):
         return super()._compute_loss(model, inputs)
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    trainer = small_trainer(tmp_path_factory.mktemp("run"), trainer=Recorder, max_steps=1)
-    trainer.train()
-    assert isinstance(trainer, Recorder)
-    return trainer
-
-
-def test_rows_arrive_repeated_with_groups_contiguous(recorded: Recorder) -> None:
-    """`RolloutTrainer._starts` and `group_advantages` take consecutive rows for a group."""
+def test_what_a_rollout_is_made_of(tmp_path: Path) -> None:
+    """Consecutive rows are a group; ``env_mask`` becomes the tool mask, which TRL pads with 1; the rest is kept."""
+    recorded: Any = small_trainer(tmp_path, trainer=Recorder, max_steps=1)
+    recorded.train()
     seeds = [row["seed"] for row in recorded.rows[0]]
-    assert len(seeds) == 8
-    assert all(len(set(seeds[i : i + 4])) == 1 for i in (0, 4))
-    assert seeds[0] != seeds[4]
-
-
-def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
-    """`to_rollout_output` returns it and the loss multiplies by it, and by the completion mask: TRL pads it with 1."""
+    assert [len(set(seeds[i : i + 4])) for i in (0, 4)] == [1, 1] and seeds[0] != seeds[4] and len(seeds) == 8
     (batch,) = recorded.generated
     for i, trajectory in enumerate(recorded.played):
         first = len(trajectory.turns[0].prompt_ids)
         mask = batch["tool_mask"][i] * batch["completion_mask"][i]
         expected = trajectory.action_mask[first:]
         assert mask.tolist() == [*expected, *[0] * (len(mask) - len(expected))]
-
-
-def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
-    """`TrajectoryTrainer.training_loss` compares them with the trained ones."""
-    (batch,) = recorded.generated
-    first = recorded.played[0].turns[0]
-    torch.testing.assert_close(
-        batch["sampling_per_token_logps"][0][: len(first.reply_ids)], torch.tensor(first.logprobs)
-    )
-
-
-def test_rewards_are_those_of_all_processes(recorded: Recorder) -> None:
-    """`TRLAdapter.score_trajectories` returns them, and raw returns are made of them."""
-    assert recorded.rewards[:, 0].tolist() == pytest.approx([t.episode_return for t in recorded.played])
-
-
-def test_reward_functions_receive_the_lists_that_a_rollout_returns(tmp_path: Path) -> None:
-    """`to_rollout_output` returns ``trajectory``, which the functions of ``rewards.py`` read."""
-    seen: list[Any] = []
-
-    def spy(trajectory: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
-        seen.append((list(trajectory), completion_ids))
-        return [0.0] * len(trajectory)
-
-    trainer = small_trainer(tmp_path, trainer=Recorder, max_steps=1, reward_funcs=[spy])
-    trainer.train()
-    ((trajectories, completions),) = seen
-    assert trajectories == trainer.played
-    first = [len(one.turns[0].prompt_ids) for one in trajectories]
-    assert completions == [list(one.token_ids[start:]) for one, start in zip(trajectories, first, strict=True)]
+        sampled = torch.tensor(trajectory.turns[0].logprobs)
+        torch.testing.assert_close(batch["sampling_per_token_logps"][i][: len(sampled)], sampled)
+    assert recorded.rewards[:, 0].tolist() == pytest.approx([one.episode_return for one in recorded.played])
 
 
 def unpadded(batch: dict[str, Any]) -> list[tuple[int, ...]]:
@@ -160,7 +124,7 @@ def test_a_whole_rollout_is_scored_with_a_batch_size(tmp_path: Path) -> None:
 
 
 def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
-    """`TRLAdapter.score` asks for the completion; ``test_memory.py`` sees to it that logits come in tiles."""
+    """`TRLAdapter.score` asks for the completion."""
     trainer = small_trainer(tmp_path, lottery())
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     logprobs, entropies, _ = trainer._get_per_token_logps_and_entropies(
@@ -233,17 +197,7 @@ def test_loss_takes_an_advantage_per_token_and_clips_asymmetrically(
     torch.testing.assert_close(inputs["leaf"].grad, gradient, atol=1e-9, rtol=0.0)
 
 
-def test_delta_is_the_dual_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL's two-sided clip with ``delta=3`` is verl's dual clip with c = 3."""
-    trainer = small_trainer(tmp_path, lottery(), loss_type="dapo", epsilon=0.2, epsilon_high=0.28, delta=3.0)
-    for case in json.loads(VECTORS.read_text())["ppo_clip"]:
-        ratio = torch.tensor(case["inputs"]["ratio"], dtype=torch.float64)
-        inputs = {"logp": [[ratio.log().item()]], "old_logp": [[0.0]], "mask": [[1.0]]}
-        loss = loss_of(trainer, monkeypatch, {**inputs, "adv": [[case["inputs"]["advantage"]]]})
-        assert loss.item() == pytest.approx(case["expected"]["dual_clip_c3"], abs=1e-9), case["inputs"]
-
-
-@pytest.mark.parametrize(("loss_type", "steps", "divisor"), [("grpo", 4, 4.0), ("dr_grpo", 4, 4.0), ("dapo", 4, 2.0)])
+@pytest.mark.parametrize(("loss_type", "steps", "divisor"), [("grpo", 4, 4.0), ("dapo", 4, 2.0)])
 def test_losses_divide_by_the_accumulation_or_by_the_token_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, steps: int, divisor: float
 ) -> None:
@@ -267,50 +221,6 @@ def test_losses_divide_by_the_accumulation_or_by_the_token_count(
     assert loss_of(trainer, monkeypatch, dict(case)).item() == pytest.approx(alone / divisor)
 
 
-def test_trls_entropy_bonus_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`TrajectoryTrainer` replaces it: TRL's is a mean per micro-batch."""
-    case = {"logp": [[-1.0]], "old_logp": [[-1.0]], "mask": [[1.0]], "adv": [[1.0]]}
-    trainer = small_trainer(tmp_path, lottery(), entropy_coef=0.5)
-    assert not trainer._entropy_bonus_enabled
-
-    def loss(enabled: bool) -> float:
-        trainer._entropy_bonus_enabled = enabled
-        return loss_of(trainer, monkeypatch, dict(case), entropy=2.0).item()
-
-    assert loss(False) == pytest.approx(-1.0)
-    assert loss(True) == pytest.approx(-2.0)  # minus 0.5 · 2
-
-
-def test_a_loss_logs_one_mean_over_the_tokens_of_its_micro_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`TrajectoryTrainer.training_loss` weighs these means by the micro-batch's share. Of 3 tokens 1 is clipped."""
-    case = {"logp": [[-1.0, -1.0, -1.0]], "old_logp": [[-2.0, -1.0, -1.0]], "mask": [[1.0] * 3], "adv": [[1.0] * 3]}
-    trainer = small_trainer(tmp_path, lottery())
-    loss_of(trainer, monkeypatch, case, entropy=2.0)
-    metrics = trainer._metrics["train"]
-    assert metrics["entropy"] == [2.0]
-    assert metrics["clip_ratio/high_mean"] == [pytest.approx(1 / 3)]
-
-
-def test_the_rows_of_an_evaluation_come_in_order(tmp_path: Path) -> None:
-    """`TRLAdapter._get_eval_sampler`; TRL's own would shuffle them."""
-    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1, "num_eval_seeds": 16}
-    trainer = small_trainer(tmp_path, lottery(), **options)
-    seeds = [row["seed"] for rows in trainer.get_eval_dataloader() for row in rows]
-    assert seeds == sorted(seeds) and len(set(seeds)) == 16
-
-
-def test_the_model_card_reads_three_class_attributes(tmp_path: Path) -> None:
-    assert {"_tag_names", "_name", "_paper"} <= vars(GRPOTrainer).keys()
-    trainer = small_trainer(tmp_path, lottery())
-    trainer.create_model_card(model_name="learner")
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert all(tag in card for tag in StarPOTrainer._tag_names)
-    assert "trained with StarPO" in card
-    assert "https://huggingface.co/papers/2504.20073" in card
-
-
 def test_entropies_have_a_gradient(tmp_path: Path) -> None:
     """Our bonus is a term of the loss, so TRL's fused head must not detach them."""
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=1)
@@ -320,33 +230,6 @@ def test_entropies_have_a_gradient(tmp_path: Path) -> None:
     )
     entropies.sum().backward()
     assert any(value.grad is not None and bool(value.grad.any()) for value in trainer.model.parameters())
-
-
-def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None:
-    """`TRLAdapter._prepare_inputs` returns the first one itself, since it has regrouped them."""
-    seen: list[Any] = []
-
-    class Spy(Recorder):
-        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-            seen.append(inputs)
-            return super()._compute_loss(model, inputs)
-
-    options: dict[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
-    trainer = small_trainer(tmp_path, trainer=Spy, max_steps=2, **options)
-    trainer.train()
-    assert isinstance(trainer, Spy)
-    expected = [batch for batches in trainer.split for batch in batches]
-    assert [id(batch["completion_ids"]) for batch in seen] == [id(batch["completion_ids"]) for batch in expected]
-
-
-def test_the_page_starts_a_server_as_trl_does() -> None:
-    """``trl vllm-serve``, which the page named, is deprecated; it starts this command with these options."""
-    page = (ROOT / "docs" / "several_gpus.md").read_text(encoding="utf-8")
-    command = build_command(ScriptArguments(model="m"))
-    imposed = shlex.join(command[command.index("--weight-transfer-config") :])
-    assert imposed.startswith("--weight-transfer-config '{\"backend\": \"nccl\"}' --logprobs-mode processed_logprobs")
-    assert "VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve" in page and imposed in page
-    assert "trl vllm-serve" not in page
 
 
 # Who uses private members
@@ -398,3 +281,110 @@ def test_only_the_adapters_use_private_members_of_trl_and_transformers() -> None
         found |= {(name, private) for private in private_names(tree, of_self)}
     assert {private for name, private in found if name == "trainers/trl/adapter.py"} >= {"_compute_loss", "_metrics"}
     assert {one for one in found if not one[0].startswith("trainers/trl/")} == EXCEPTIONS
+
+
+# The public names that `trl_adapter` and `trl_plain` give to TRL's private members, each against TRL itself
+
+SEEN: list[tuple[list[str], list[float]]] = []
+
+
+def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward of one per token."""
+    return [float(len(ids)) for ids in completion_ids]
+
+
+def first(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """The number of the first token; remembers what it was asked and what it gave."""
+    rewards = [float(ids[0]) for ids in completion_ids]
+    SEEN.append((list(completions), rewards))
+    return rewards
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
+    """TRL's own trainer after one update on 8 completions, in two micro-batches."""
+    ours = {"think", "max_turns", "max_reply_length", "dataloader_pin_memory"}
+    options = {name: value for name, value in SMALL.items() if name not in ours}
+    options |= {"max_completion_length": 6, "max_steps": 1, "per_device_train_batch_size": 4}
+    options["gradient_accumulation_steps"] = 2
+    args = GRPOConfig(str(tmp_path_factory.mktemp("plain")), **options)
+    rows = Dataset.from_dict({"prompt": ["Actions: Left", "Actions: Right"]})
+    trainer = GRPOTrainer(small_model(), [length, first], args, rows, processing_class=TOKENIZER)
+    trainer.train()
+    return trainer
+
+
+def test_the_last_rollout_of_a_plain_trainer(plain: GRPOTrainer) -> None:
+    """`CollapseMonitor` reads it: rewards and completions in the same order, all rows in the micro-batches."""
+    rollout = last_rollout(plain)
+    assert rollout.rewards.shape == (8, 2)
+    assert (rollout.completions, rollout.rewards[:, 1].tolist()) == SEEN[-1]
+    assert [len(batch["completion_ids"]) for batch in rollout.micro_batches] == [4, 4]
+    lengths = [float(n) for batch in rollout.micro_batches for n in batch["completion_mask"].sum(dim=1)]
+    assert sorted(lengths) == sorted(rollout.rewards[:, 0].tolist())
+
+
+def test_values_logged_in_any_trainer_are_means_since_the_last_row(plain: GRPOTrainer) -> None:
+    log_training(plain, {"alert": 1})
+    log_training(plain, {"alert": 2, "other": 5})
+    plain.model.train()
+    plain.log({"loss": 0.0})
+    row = plain.state.log_history[-1]
+    assert (row["alert"], row["other"]) == (1.5, 5.0)
+    plain.log({"loss": 0.0})
+    assert "alert" not in plain.state.log_history[-1]
+
+
+def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
+    """`BestCheckpoint` relies on it; the optimizer and the step stay."""
+    saved: list[dict[str, torch.Tensor]] = []
+
+    class Saving(StarPOTrainer):
+        def save_algorithm_state(self, folder: Path) -> None:
+            assert folder == tmp_path / f"checkpoint-{self.state.global_step}"
+            assert not (folder / "trainer_state.json").exists()
+            saved.append(parameters(self))
+
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
+    trainer = small_trainer(tmp_path, lottery(), trainer=Saving, **options)
+    trainer.train()
+    assert len(saved) == 2
+    assert any(not torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
+    load_weights(trainer, tmp_path / "checkpoint-1")
+    assert all(torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
+    assert trainer.state.global_step == 2
+
+
+def test_the_rows_of_rollouts_are_those_that_the_loader_hands_over(tmp_path: Path) -> None:
+    """A rollout is played ahead of them. TRL's loader has a batch for each micro-batch, equal within a rollout."""
+    schedule: dict[str, Any] = {"steps_per_generation": 2, "gradient_accumulation_steps": 1, "num_iterations": 2}
+    trainer = small_trainer(tmp_path, lottery(), max_steps=16, num_train_seeds=5, **schedule)
+    found = trainer.rows_of_rollouts()
+    assert [len(rows) for rows in found] == [16] * 4
+    handed = [[row["seed"] for row in batch] for batch in trainer.get_train_dataloader()]
+    expected = [[trainer.train_dataset[index]["seed"] for index in rows] for rows in found]
+    assert handed == [rows for rows in expected for _ in range(4)]
+
+
+def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
+    """In one pass, without positions: so what adds them (``with_positions``, ``PackedModel``) can take its place."""
+    trainer = small_trainer(tmp_path, lottery())
+    seen: list[dict[str, Any]] = []
+
+    def call(**inputs: Any) -> Any:
+        seen.append(inputs)
+        return trainer.model(**inputs)
+
+    ids, attention = torch.tensor([[9, 5, 6, 3], [5, 6, 7, 8]]), torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
+    score = partial(GRPOTrainer._get_per_token_logps_and_entropies, trainer)
+    score(call, ids, attention, 2)
+    score(with_positions(call, trainer.model, attention), ids, attention, 2)
+    expected, _, _ = score(PackedModel(call, trainer.model), ids, attention, 2)
+    plain, placed, shared = seen
+    assert set(plain) == {"input_ids", "attention_mask", "labels", "fused_lm_head"}
+    assert set(placed) - set(plain) == {"position_ids"}
+    assert placed["position_ids"].tolist() == [[0, 0, 1, 2], [0, 1, 2, 3]]
+    assert set(shared) - set(placed) == {"shift_labels"} and "labels" not in shared
+    assert shared["position_ids"].tolist() == [[0, 1, 2]]  # of 5, 6, 7: the rows begin alike
+    found, _, _ = score(with_positions(trainer.model, trainer.model, attention), ids, attention, 2)
+    torch.testing.assert_close(expected, found)

@@ -1,7 +1,7 @@
 """Thoughts of noisy oracles in many states, and a reader of sentences that shares no code with their writers."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -9,7 +9,6 @@ import numpy as np
 
 from ragen_envs import AgentTurns, TextEnv, demonstration, explain
 
-NUMBERS = {word: number for number, word in enumerate("zero one two three four five six seven eight nine ten".split())}
 # Words of the program that a player cannot know, and tags.
 HIDDEN = re.compile(r"seed|random|optimal|oracle|solver|outcome|probab|expected|reward|score|goal_id|[<>]|\d{10}", re.I)
 
@@ -71,42 +70,3 @@ def check_form(text: str, action: str, known: str = "") -> None:
 
 
 Claim = Callable[[re.Match[str]], bool]
-
-
-def check_claims(text: str, claims: Mapping[str, Claim], neutral: Sequence[str]) -> list[str]:
-    """Check that a text consists of true claims and of nothing else but neutral words.
-
-    Args:
-        text: One or two sentences.
-        claims: For each pattern, whether what it found is true; what one has found is not read again.
-        neutral: Patterns of words that claim nothing.
-
-    Returns:
-        The patterns that were found.
-    """
-    rest, found = text, []
-    for pattern, is_true in claims.items():
-        for match in re.finditer(pattern, rest, re.IGNORECASE):
-            assert is_true(match), f"{match[0]!r} is wrong in {text!r}"
-            found.append(pattern)
-        rest = re.sub(pattern, "#", rest, flags=re.IGNORECASE)
-    left = re.sub("|".join(neutral), "", rest, flags=re.IGNORECASE)
-    assert re.fullmatch(r"[#\s.,:;]*", left), f"{left!r} is not understood in {text!r}"
-    return found
-
-
-def way_in(text: str) -> tuple[int, int]:
-    """Rows down and columns to the right of a way such as "two squares up and 1 to the left"."""
-    rows = columns = 0
-    for number, direction in re.findall(r"(\w+)(?: (?:steps?|squares?))? (down|up|to the left|to the right)", text):
-        count = int(number) if number.isdigit() else NUMBERS[number]
-        rows += {"down": count, "up": -count}.get(direction, 0)
-        columns += {"to the right": count, "to the left": -count}.get(direction, 0)
-    return rows, columns
-
-
-_STEP = r"\w+(?: (?:steps?|squares?))? (?:down|up|to the left|to the right)"
-WAY = rf"(?P<way>{_STEP}(?: and {_STEP})?)"
-PLACE = r"(?P<place>above me|below me|on my left|on my right)"
-ASIDE = {"above me": (-1, 0), "below me": (1, 0), "on my left": (0, -1), "on my right": (0, 1)}
-OFFSETS = {"Up": (-1, 0), "Down": (1, 0), "Left": (0, -1), "Right": (0, 1)}

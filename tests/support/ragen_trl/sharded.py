@@ -59,9 +59,7 @@ _CRITIC: dict[str, Any] = {"critic_learning_rate": 1e-3, "entropy_coef": 0.01}
 _STAGE_1: dict[str, Any] = {"num_train_seeds": 12, "reference_samples": 3, "max_reference_samples": 5}
 
 CASES: dict[str, dict[str, Any]] = {
-    "group": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "options": {"beta": 0.0, "entropy_coef": 0.01}},
     "KL": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "by_name": True, "options": {"beta": 0.2}},
-    "gigpo": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "options": {"advantage": "gigpo"}},
     "StarPO-S": {"algorithm": "StarPO-S", "envs": ["draws"], "rows": 24, "options": {"filter_ratio": 0.4}},
     "no group": {
         "algorithm": "StarPO",
@@ -69,25 +67,12 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": 12,
         "options": {"filter_ratio": 0.4, "weight_decay": 0.5},
     },
-    "refill": {
-        "algorithm": "StarPO",
-        "envs": ["lottery"],
-        "rows": 12,
-        "options": {"num_generations": 2, "max_refills": 4},
-    },
     "turns": {
         "algorithm": "StarPO",
         "envs": ["long"],
         "rows": 4,
         "options": {"num_generations": 2, "max_completion_length": 600},
     },
-    "environments": {
-        "algorithm": "StarPO-S",
-        "envs": ["lake", "draws"],
-        "rows": 24,
-        "options": {"filter_ratio": 0.5},
-    },
-    "gae": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "options": {"advantage": "gae", **_CRITIC}},
     "bi_level_gae": {
         "algorithm": "StarPO",
         "envs": ["draws"],

@@ -68,6 +68,59 @@ def small_trainer(
     return trainer(model or small_model(), env, args, processing_class=TOKENIZER, **arguments)
 
 
+class Spy(StarPOTrainer):
+    """Keeps what was played and in what, what was learnt from with its advantages, and the micro-batches computed.
+
+    Attributes:
+        rollouts: The trajectories of each call of ``rollout``.
+        envs: The environments of all trajectories, unwrapped.
+        learnt: The rollout batches that the advantages were calculated of.
+        credited: These advantages.
+        batches: The micro-batches that had a loss.
+        updates: The number of the update of each of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.rollouts: list[list[Trajectory]] = []
+        self.envs: list[Any] = []
+        self.learnt: list[RolloutBatch] = []
+        self.credited: list[torch.Tensor] = []
+        self.batches: list[dict[str, Any]] = []
+        self.updates: list[int] = []
+        super().__init__(*args, **kwargs)
+
+    @property
+    def played(self) -> list[Trajectory]:
+        """All trajectories, in the order of play."""
+        return [trajectory for rollout in self.rollouts for trajectory in rollout]
+
+    def groups(self, size: int = 4) -> list[list[Trajectory]]:
+        """They by groups."""
+        return [self.played[first : first + size] for first in range(0, len(self.played), size)]
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        self.rollouts.append(super().rollout(starts, envs, policy))
+        self.envs += [env.unwrapped for env in envs]
+        return self.rollouts[-1]
+
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        self.learnt.append(rollout)
+        self.credited.append(super().advantages(rollout))
+        return self.credited[-1]
+
+    def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self.batches.append(inputs)
+        self.updates.append(self.state.global_step)
+        return super().policy_loss(model, inputs)
+
+
+def contexts(batch: dict[str, Any]) -> list[tuple[int, ...]]:
+    """The unpadded rows of a batch without filler, sorted."""
+    keys = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    rows = zip(*(batch[key] for key in keys), strict=True)
+    return sorted(tuple(torch.cat([p[m.bool()], c[n.bool()]]).tolist()) for p, m, c, n in rows if n.any())
+
+
 class LastRollout:
     """Keeps the last rollout: this process's trajectories, dropped groups included, and the rewards of all."""
 

@@ -68,8 +68,8 @@ ELSEWHERE = {
     "chat_template_kwargs": "test_templates",
     "max_steps": "test_arguments",
     "num_train_epochs": "test_arguments",
-    "torch_compile": "test_arguments",
-    "torch_compile_backend": "test_arguments",
+    "torch_compile": "test_self_check",
+    "torch_compile_backend": "test_self_check",
 }
 """Options of ``trl_options.TRAINED`` that other tests train with."""
 

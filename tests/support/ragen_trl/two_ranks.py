@@ -1,4 +1,4 @@
-"""What each process of the two-process tests runs: an update or two of every case, then play with a vLLM server."""
+"""What each process of the two-process tests runs: updates of every case, play with a vLLM server, critics."""
 
 import json
 import os
@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
+from ragen_trl.batching.batch import collate
+from ragen_trl.trainers.reference import Reference
 from tests.support.quick import libraries_are_settled
+from tests.support.ragen_trl.critics import GENTLE, PAD, episodes, lesson, lora_policy, make_critic, weights
 from tests.support.ragen_trl.equivalence import Alone, Awake
-from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_trainer
+from tests.support.ragen_trl.references import KEY
+from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_model, small_trainer
 from tests.support.ragen_trl.vllm_two_ranks import served
 
 
@@ -74,6 +79,28 @@ def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
     }
 
 
+def critic_update(kind: str, share: int, folder: Path, accelerator: Accelerator) -> None:
+    """The first process holds ``share`` of 8 episodes; the policy is wrapped in DDP while the critic works."""
+    policy = small_model() if kind == "model" else lora_policy(warm=True)
+    critic = make_critic(policy, accelerator=accelerator, max_grad_norm=0.1, **GENTLE)
+    wrapped = accelerator.prepare(policy)
+    rank, rows = accelerator.process_index, episodes(8)
+    mine = slice(0, share) if rank == 0 else slice(share, 8)
+    width = max((len(row.token_ids) for row in rows[mine]), default=0)
+    given = {key: value[mine, :width] for key, value in lesson(rows).items()}
+    critic.values(rows[mine], [True] * len(rows[mine]))
+    metrics = critic.update(rows[mine], **given, clip=0.2)
+    if accelerator.is_main_process:
+        torch.save({"metrics": metrics, "weights": weights(critic)}, folder / f"{kind}-{share}.pt")
+    tokens = collate(rows[rank : rank + 1], PAD)["input_ids"]
+    wrapped(input_ids=tokens).logits.square().mean().backward()
+    for name, value in policy.named_parameters():
+        if value.requires_grad:
+            both = accelerator.gather(value.grad[None])  # DDP still averages the policy's gradients
+            torch.testing.assert_close(both[0], both[1], msg=name)
+            assert "lora_A" in name or both.any(), name
+
+
 def main(folder: Path) -> None:
     """All cases in one launch: to start two processes takes longer than any of them."""
     libraries_are_settled()
@@ -85,6 +112,12 @@ def main(folder: Path) -> None:
         trainer.train()
         torch.save(result(trainer, last), folder / f"{name} {trainer.accelerator.process_index}.pt")
     torch.save(served(folder), folder / f"vllm {os.environ['RANK']}.pt")
+    accelerator = Accelerator(cpu=True)
+    for kind in ("model", "adapter"):
+        for share in (5, 8):
+            critic_update(kind, share, folder, accelerator)
+    if accelerator.is_main_process:
+        (folder / "digests.txt").write_text(f"{KEY.digest()}\n{Reference(small_model()).fingerprint()}\n")
     torch.distributed.barrier()  # the first process must not leave before the other has written
     # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
     sys.stdout.flush()

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
-from ragen_trl.rollout.loop import play
-from tests.support.ragen_trl.fake_envs import quizzes
-from tests.support.ragen_trl.fake_vllm import install_fake_vllm, starts
+from tests.support.ragen_trl.fake_vllm import install_fake_vllm
 from tests.support.ragen_trl.trainers import LastRollout, lottery, parameters, small_trainer
 
 SERVER: dict[str, Any] = {
@@ -26,15 +24,12 @@ STAGE_1: dict[str, Any] = {"num_train_seeds": 5, "reference_samples": 1, "max_re
 
 
 def starpo(folder: Path) -> dict[str, Any]:
-    """Two updates on episodes of up to nine draws, then other play that lasts unequally long."""
+    """Two updates on episodes of up to nine draws, then an evaluation."""
     trainer = small_trainer(folder / "starpo", lottery(draws=9), **SERVER)
     last = LastRollout(trainer)
     trainer.train()
-    rank = trainer.accelerator.process_index
-    # One process has four rows of up to five turns, two at a time, the other one row of one turn.
-    played = play(quizzes([5, 1, 2, 3] if rank else [1]), trainer.policy(), starts(4 if rank else 1), batch_size=2)
     evaluated = evaluate(trainer.policy(0.0), lottery(draws=3), trainer.args, episodes=4)
-    return result(trainer, last) | {"played": played, "evaluated": evaluated.mean_return}
+    return result(trainer, last) | {"evaluated": evaluated.mean_return}
 
 
 def one_step_off(folder: Path) -> dict[str, Any]:

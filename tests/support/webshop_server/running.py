@@ -19,14 +19,6 @@ from tests.support.project import ROOT
 COMMAND = (sys.executable, "-m", "webshop_server")
 WORKERS = pytest.param("2", marks=pytest.mark.skipif(sys.platform == "win32", reason="several workers need fork"))
 """The number of workers that gunicorn serves with; 1 is waitress."""
-QUICK = """
-from gunicorn.arbiter import Arbiter
-from gunicorn.workers.gthread import ThreadWorker
-signals, events = Arbiter.wait_for_signals, ThreadWorker.wait_for_and_dispatch_events
-Arbiter.wait_for_signals = lambda self, timeout=1.0: signals(self, min(timeout, 0.05))
-ThreadWorker.wait_for_and_dispatch_events = lambda self, timeout: events(self, min(timeout, 0.05))
-"""
-"""The beginning of a program in which gunicorn's processes look around at once, where they sleep for up to a second."""
 _CLOSED = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET)
 
 

@@ -1,23 +1,19 @@
-"""The command `webshop-server`: it starts, answers, survives the death of a worker, stops, and says what is wrong."""
+"""The command `webshop-server`: it starts, answers, survives hostile bytes and the death of a worker, and stops."""
 
+import json
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.project import ROOT
-from tests.support.webshop_server.running import COMMAND, QUICK, WORKERS, Server, running
-from webshop_server.__main__ import main
+from tests.support.webshop_server.running import WORKERS, Server, running
 
 Start = Callable[..., Server]
 
@@ -28,50 +24,8 @@ def start() -> Iterator[Start]:
         yield lambda *arguments: servers.enter_context(running(*arguments))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
-
-
 def step(client: httpx.Client, token: str, action: str) -> httpx.Response:
     return client.post(f"/api/sessions/{token}/step", json={"action": action})
-
-
-@pytest.mark.parametrize("workers", ["1", WORKERS])
-def test_it_serves_until_ctrl_c(start: Start, workers: str) -> None:
-    server = start("--workers", workers)
-    count = "1 worker" if workers == "1" else "2 workers"
-    assert server.line == f"webshop-server: toy at http://127.0.0.1:{server.port}, {count}; Ctrl-C stops it\n"
-    assert server.client.get("/healthz").json() == {"ready": True}
-    assert server.client.get("/static/store.css").status_code == 200
-    server.client.close()
-    os.killpg(server.process.pid, signal.SIGINT)  # a terminal sends it to all processes
-    assert server.wait() == (0, "")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it counts as Linux does")
-def test_an_idle_server_sleeps_and_stops_soon_all_the_same(start: Start) -> None:
-    """Waitress makes a whole number of its time to wait: 0.05 seconds became 0, and it kept a core busy."""
-    server = start()
-
-    def worked() -> int:
-        """Hundredths of a second of processor time, in user and system mode."""
-        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")")[1].split()
-        return int(fields[11]) + int(fields[12])
-
-    before = worked()
-    time.sleep(1.0)
-    assert worked() - before <= 10
-    began = time.monotonic()
-    assert server.stop() == (0, "")
-    assert time.monotonic() - began < 0.9  # it looks at the connections once a second
-
-
-def test_goals_are_revealed_where_that_is_wanted(start: Start) -> None:
-    server = start("--reveal-goals")
-    server.client.get("/fixed_0")
-    results = server.client.get("/search_results/fixed_0/shoe/1").text
-    asin = re.findall(r'href="/item_page/fixed_0/(\w+)/', results)[0]
-    assert 'id="goal-asin"' in server.client.get(f"/done/fixed_0/{asin}/{{}}").text
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="several workers need fork")
@@ -101,24 +55,6 @@ def test_several_workers_share_sessions_and_survive_the_death_of_one(start: Star
     status, said = server.stop()
     assert status == 0
     assert re.fullmatch(rf"[^\n]*Worker \(pid:{before[0]}\) was sent SIGKILL![^\n]*\n", said)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="several workers need fork")
-def test_workers_stop_and_clean_up_when_their_parent_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    program = QUICK + "import sys\nfrom webshop_server.server.command import main\nsys.exit(main(sys.argv[1:]))"
-    with running("--workers", "2", program=(sys.executable, "-c", program)) as server:
-        workers = server.workers()
-        assert len(list(tmp_path.iterdir())) == 1
-        server.process.kill()
-        server.process.communicate()
-    deadline = time.monotonic() + 15
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline, "a worker outlived its parent"
-        time.sleep(0.02)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", ["1", WORKERS])
@@ -152,47 +88,60 @@ def test_what_has_come_is_answered_before_the_end(start: Start, workers: str) ->
     assert set(errors) <= {"RemoteProtocolError", "ReadError", "WriteError"}
 
 
-def test_a_taken_port_is_one_line_and_status_2() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        for workers in ("1", "2"):
-            done = run("--catalog", "toy", "--port", str(port), "--workers", workers)
-            assert done.returncode == 2
-            assert done.stderr == (
-                f"webshop-server: cannot serve at 127.0.0.1:{port}: Address already in use; choose another --port or "
-                "--host\n"
-            )
-            assert done.stdout == ""
+@pytest.fixture(scope="module", params=["1", WORKERS])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with running("--workers", request.param) as server:
+        yield server
+        status, said = server.stop()
+        assert status == 0
+        assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--catalog", "no/such/folder"),
-        ("--catalog", "synthetic:many"),
-        ("--catalog", "toy", "--nouns", "magic"),
-        ("--catalog", "toy", "--host", "256.1.1.1"),
-        ("--catalog", "toy", "--ttl", "0"),
-        ("--catalog", "toy", "--log", "/proc/x"),
-    ],
+def posted(server: Server, body: bytes, *headers: str) -> tuple[int, str, bytes]:
+    lines = ("POST /api/sessions HTTP/1.1", "Host: x", "Connection: close", *headers)
+    return server.send("\r\n".join((*lines, "", "")).encode("latin-1") + body)
+
+
+def refused(server: Server) -> int:
+    """How many requests were counted as 4xx."""
+    text = server.send(b"GET /metrics HTTP/1.0\r\n\r\n")[2].decode()
+    return int(
+        next(line.split()[1] for line in text.splitlines() if line.startswith('webshop_requests_total{status="4xx"'))
+    )
+
+
+def test_a_body_of_64_kib_is_taken_and_a_longer_one_refused_by_the_application(server: Server) -> None:
+    """Waitress refused both, in plain text, and nobody counted it."""
+    before = refused(server)
+    assert posted(server, b"{}" + b" " * 65_534, "Content-Length: 65536")[0] == 201
+    chunk = b"10001\r\n" + b" " * 65_537 + b"\r\n0\r\n\r\n"
+    for body, header in ((b" " * 65_537, "Content-Length: 65537"), (chunk, "Transfer-Encoding: chunked")):
+        status, head, said = posted(server, body, header)
+        assert (status, json.loads(said)["error"]) == (413, "request_entity_too_large")
+        assert "Content-Security-Policy: default-src 'self'" in head
+    assert refused(server) == before + 2
+
+
+HOSTILE = (
+    *(b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"GET /\r\n\r\n", b"\xff\xfe / HTTP/1.1\r\n\r\n"),
+    *(b"GET / HTTP/9.9\r\n\r\n", b"get / HTTP/1.1\r\n\r\n", b"BREW /x HTTP/1.1\r\n\r\n", b"GET * HTTP/1.1\r\n\r\n"),
+    *(b"GET //x HTTP/1.1\r\n\r\n", b"GET http://[x/ HTTP/1.1\r\n\r\n", b"GET /%ff%00 HTTP/1.1\r\n\r\n"),
+    b"GET /" + b"a" * 300_000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: " + b"a" * 300_000 + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\nNo colon\r\n\r\n",
+    b"GET / HTTP/1.1\nHost: x\n\n",
+    b"POST /api/sessions HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/sessions HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /api/sessions HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /api/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n\r\n",
+    b"POST /api/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nx",
+    b"POST /api/sessions HTTP/1.1\r\nExpect: 200-maybe\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+    b"POST /api/sessions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{}",
 )
-def test_what_cannot_be_served_is_one_line_and_status_2(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--port", "0", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert re.fullmatch(r"webshop-server: [^\n]+\n", said.err), said.err
 
 
-def test_several_workers_that_cannot_start_say_why_in_one_line() -> None:
-    done = run("--port", "0", "--workers", "2", "--catalog", "no/such/folder")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"webshop-server: [^\n]+\n", done.stderr), done.stderr
-
-
-def test_arguments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (("--port", "65536"), ("--workers", "0"), ("--threads", "x"), ("--reward", "tiered")):
-        with pytest.raises(SystemExit, match="2"):
-            main(arguments)
-        assert arguments[0] in capsys.readouterr().err
+def test_hostile_bytes_are_no_fault_of_the_server(server: Server) -> None:
+    for request in HOSTILE:
+        status = server.send(request)[0]
+        assert status == 0 or 200 <= status < 500, request[:100]
+    assert server.send(b"GET /healthz HTTP/1.0\r\n\r\n")[0] == 200

@@ -8,9 +8,8 @@ from bs4 import BeautifulSoup
 from bs4.element import Comment
 
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import Goal
 from webshop_server.store.filters import Filter
-from webshop_server.store.page_html import HtmlPages, full_receipt
+from webshop_server.store.page_html import HtmlPages
 from webshop_server.store.page_text import PageText, observation, pieces, url
 from webshop_server.store.state import START, PageState, Store
 
@@ -120,68 +119,11 @@ def test_what_can_be_clicked_stands_in_the_html_as_the_original_looks_for_it(nam
     assert (page.find(id="search_input") is not None) is STORE.has_search_bar(state)
 
 
-def test_text_is_joined_by_the_original_mark() -> None:
-    start = observation(STORE, START, PageText("find a mug"), "text")
-    assert start == "WebShop [SEP] Instruction: [SEP] find a mug [SEP] Search"
-    results = observation(STORE, STATES["last results"], PageText("t"), "text")
-    assert results == (
-        "Instruction: [SEP] t [SEP] Back to Search [SEP] Page 2 (Total results: 14) [SEP] < Prev [SEP] B00PLAIN08 "
-        "[SEP] Thing 8 [SEP] $2.00 [SEP] B00PLAIN09 [SEP] Thing 9 [SEP] $2.00 [SEP] B00PLAIN10 [SEP] Thing 10 "
-        "[SEP] $2.00 [SEP] B00PLAIN11 [SEP] Thing 11 [SEP] $2.00"
-    )
-
-
-def test_a_blank_bullet_point_is_an_empty_piece_and_an_empty_description_is_none() -> None:
-    features = observation(STORE, STATES["Features"], PageText("t"), "text")
-    assert features.endswith("< Prev [SEP] Cool [SEP]  [SEP] padded")
-    assert observation(STORE, STATES["no Description"], PageText("t"), "text").endswith("[SEP] < Prev")
-
-
-def test_rich_text_marks_what_was_clicked_and_says_so_first() -> None:
-    text = observation(STORE, STATES["item with options"], PageText("t"), "text_rich")
-    assert text.startswith("You have clicked small.\nYou have clicked small.\nYou have clicked red.\nInstruction:\nt\n")
-    assert "color\n  [clicked button] red [clicked button_]\n  [button] crème [button_]\nsize\n" in text
-    first = observation(STORE, STATES["first results"], PageText("t"), "text_rich")
-    assert "\n[button] B000SHIRT1 [button_]\nLinen <Shirt> & more\n" in first
-    assert "\n[clicked button] B00000BARE [clicked button_]\nBare\n$1.00\n" in first
-
-
-def test_values_that_json_escapes_never_count_as_clicked() -> None:
-    state = replace(ITEM, options=(("color", "crème"), ("size", '28" wide')))
-    assert "[clicked" not in observation(STORE, state, PageText("t"), "text_rich")
-
-
 def test_a_price_is_that_of_the_chosen_options_beyond_parity() -> None:
     state = replace(ITEM, options=(("size", "small"), ("color", "crème")))
     assert ("text", "Price: $31.50") in list(pieces(STORE, state, PageText("t")))
     assert ("text", "Price: $20.0 to $30.0") in list(pieces(STORE, state, PageText("t", parity=True)))
     assert ("text", "Price: $20.00 to $30.00") in list(pieces(STORE, ITEM, PageText("t")))
-
-
-def test_addresses_are_those_of_the_original() -> None:
-    base = "http://127.0.0.1:3000"
-    state = replace(ITEM, options=(("fit type", "men"), ("size", '28" wide')))
-    assert url(START, "7") == f"{base}/7"
-    assert url(replace(state, kind="results"), "7") == f"{base}/search_results/7/red+shirt/1"
-    assert url(state, "7") == (f'{base}/item_page/7/B000SHIRT1/red+shirt/1/{{"fit type": "men", "size": "28\\" wide"}}')
-    sub_page = replace(state, kind="sub_page", sub_page="Features")
-    options = "{'fit type': 'men', 'size': '28\" wide'}"
-    assert url(sub_page, "7") == f"{base}/item_sub_page/7/B000SHIRT1/red+shirt/1/Features/{options}"
-    assert observation(STORE, replace(state, kind="done"), PageText("t"), "url") == (
-        f"{base}/done/0/B000SHIRT1/{options}"
-    )
-    assert url(STATES["filtered"], "7").endswith("/red/1?filter=price%3C30&filter=size%3Dsmall")
-
-
-def test_the_receipt_sorts_and_escapes_options_as_flask_does() -> None:
-    text = observation(STORE, STATES["done"], page_of(STATES["done"], False), "text")
-    assert 'options [SEP] {"color": "cr\\u00e8me", "size": "28\\" wide"} [SEP] attrs [SEP] None' in text
-    assert text.endswith("Your score (min 0.0, max 1.0) [SEP] 0.5 [SEP] Reward Details [SEP] None")
-
-
-def test_an_unknown_mode_is_named() -> None:
-    with pytest.raises(ValueError, match="'pixels' is unknown here; use text, text_rich or url"):
-        observation(STORE, START, PageText("t"), "pixels")
 
 
 def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -> None:
@@ -197,32 +139,3 @@ def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -
             assert not page.find_all(style=True) and not page.find_all("style")
     finally:
         PRODUCTS[SHIRT.asin] = SHIRT
-
-
-def test_the_classic_receipt_tells_everything_it_is_given() -> None:
-    goal = Goal(
-        id=3,
-        asin="B0GOAL",
-        category="fashion",
-        query="shirts",
-        name="A shirt",
-        product_category="Clothing",
-        instruction="find it",
-        attributes=("linen",),
-        price_upper=40.0,
-        options={"color": "red"},
-        weight=1.0,
-    )
-    receipt = full_receipt(SHIRT, {"color": "red"}, 0.75, "CODE", goal, {"r_type": 1.0})
-    html = HTML.render(STATES["done"], page_of(STATES["done"], False), receipt, again="/7")
-    page = BeautifulSoup(html, "html.parser")
-    texts = {one: page.find(id=one).pre.text for one in ("asin", "options", "goal-asin", "goal-options", "goal-price")}
-    assert texts == {
-        "asin": "B000SHIRT1",
-        "options": '{"color": "red"}',
-        "goal-asin": "B0GOAL",
-        "goal-options": "{'color': 'red'}",
-        "goal-price": "40.0",
-    }
-    assert float(page.find(id="reward").pre.text) == 0.75
-    assert page.find(class_="again")["href"] == "/7"

@@ -68,14 +68,6 @@ def test_the_right_purchase_pays_1_at_its_end(shop: Shop) -> None:
         assert answer["reward_parts"]["price"] == 20.0
 
 
-def test_a_wrong_colour_pays_what_the_formula_says(shop: Shop) -> None:
-    # Attribute and price of attribute, option and price are met.
-    episode, paid = play(shop, "color: blue", "fixed", *BUY_RED)
-    assert paid == [0, 0, 0, 0.667]
-    answer = shop.answer(episode)
-    assert (answer["task_score"], answer["success"]) == (2 / 3, False)
-
-
 def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
     actions = (
         "search[shirt]",
@@ -124,25 +116,3 @@ def test_nothing_of_the_score_is_told_before_the_purchase(shop: Shop) -> None:
     }
     assert (answer["reward"], answer["task_score"], answer["success"]) == (0, 0, False)
     assert answer["available_actions"]["clickables"][-3:] == ["buy now", "red", "blue"]
-
-
-def test_possible_actions_end_the_observation_where_wanted(shop: Shop) -> None:
-    episode = shop.start(0, Rules(show_actions=True))
-    assert shop.answer(episode)["observation"].endswith("Search\nAvailable actions: search[<words>]")
-    episode = shop.step(episode, "search[mug]")
-    assert shop.answer(episode)["observation"].endswith(
-        "\nAvailable actions: search[<words>], click[back to search], click[b0000mug02], filter[<condition>], buy[<id>]"
-    )
-    parity = shop.step(shop.start(0, Rules(show_actions=True, parity=True)), "search[mug]")
-    assert shop.answer(parity)["observation"].endswith(
-        "\nAvailable actions: click[back to search], click[next >], click[b0000mug02]"
-    )
-    bought = shop.step(episode, "buy[b0000mug02]")
-    assert bought.done and "Available actions" not in shop.answer(bought)["observation"]
-
-
-def test_every_mode_shows_its_kind_of_page(shop: Shop) -> None:
-    shown = {mode: shop.answer(shop.start(1, Rules(mode=mode)))["observation"] for mode in ("html", "url", "text_rich")}
-    assert shown["html"].startswith("<!DOCTYPE html>")
-    assert shown["url"] == "http://127.0.0.1:3000/1"
-    assert shown["text_rich"].startswith("WebShop\nInstruction: \n")

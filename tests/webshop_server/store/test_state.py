@@ -1,9 +1,8 @@
-"""The page state machine: every transition, the original's oddities in parity mode, and filters beyond it."""
+"""The page state machine: every transition, the original's oddities in parity mode, and the public episodes."""
 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webshop_server.catalog import open_catalog
-from webshop_server.catalog.catalog import MemoryCatalog
 from webshop_server.catalog.product import Product
 from webshop_server.search.index import SearchIndex
-from webshop_server.store.filters import SEARCH_DEPTH, Filter
 from webshop_server.store.page_text import PageText, observation, url
-from webshop_server.store.state import INVALID, START, Event, PageState, Store, parse_action
+from webshop_server.store.state import INVALID, START, PageState, Store, parse_action
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -75,15 +72,11 @@ def play(store: Store, *actions: str, parity: bool = False) -> PageState:
     ("action", "expected"),
     [
         ("search[red shirt]", ("search", "red shirt")),
-        ("click[< Prev]", ("click", "< Prev")),
         ("click[a] then click[b]", ("click[a] then click", "b")),
         ("click[size [cm]] now", ("click[size ", "cm]")),
         ("search[]", ("", "")),
-        ("[x]", ("", "")),
         ("search[two\nlines]", ("", "")),
         ("search[one]\nclick[two]", ("search", "one")),
-        ("foo", ("", "")),
-        ("", ("", "")),
     ],
 )
 def test_actions_are_split_as_the_original_splits_them(action: str, expected: tuple[str, str]) -> None:
@@ -142,19 +135,6 @@ def test_case_and_surrounding_blanks_matter_in_parity_only(store: Store) -> None
     assert play(store, "search[ ]", parity=True).kind == "results"
 
 
-def test_an_action_without_effect_is_valid(store: Store) -> None:
-    state = play(store, "search[x]")
-    assert store.act(state, "search[X]") == (state, Event("searched", effective=False))
-
-
-def test_search_is_understood_everywhere_and_the_end_is_the_end(store: Store) -> None:
-    state = play(store, "search[x]", "click[b000shirt1]", "click[features]", "search[things]")
-    assert (state.kind, state.keywords, state.asin, state.options) == ("results", ("things",), "", ())
-    done = play(store, "search[x]", "click[b000shirt1]", "click[buy now]")
-    assert store.act(done, "search[x]") == (done, INVALID)
-    assert store.clickables(done) == []
-
-
 def test_pages_turn(store: Store) -> None:
     first = play(store, "search[things]")
     assert store.clickables(first)[:2] == ["back to search", "next >"]
@@ -165,24 +145,10 @@ def test_pages_turn(store: Store) -> None:
     assert play(store, "search[things]", "click[next >]", "click[< prev]") == first
 
 
-def test_parity_offers_pages_after_the_last_and_a_dead_search_button(store: Store) -> None:
-    far = play(store, "search[nothing]", "click[next >]", "click[next >]", parity=True)
-    assert (far.page, store.shown(far)) == (3, ())
-    assert store.clickables(far, parity=True) == ["back to search", "< prev", "next >"]
-    assert (store.clickables(START, parity=True), store.clickables(START)) == (["search"], [])
-
-
 def test_of_two_options_with_one_value_the_last_is_chosen(store: Store) -> None:
     state = play(store, "search[x]", "click[b0000mug02]")
     assert store.clickables(state)[-3:] == ["red", "navy", "plain"]
     assert store.act(state, "click[red]")[0].options == (("style", "red"),)
-
-
-def test_attributes_are_a_page_only_where_wanted() -> None:
-    state = PageState("item", ("x",), 1, SHIRT.asin)
-    assert "attributes" not in Store(Catalog(), Index()).clickables(state)
-    with_attributes = Store(Catalog(), Index(), show_attributes=True)
-    assert with_attributes.act(state, "click[attributes]")[0].sub_page == "Attributes"
 
 
 def test_filters_narrow_add_up_and_replace_each_other(store: Store) -> None:
@@ -196,12 +162,6 @@ def test_filters_narrow_add_up_and_replace_each_other(store: Store) -> None:
 
 
 PRODUCTS_TO_1 = ("B00PLAIN00", "B00PLAIN01")
-
-
-def test_filters_last_through_products_and_end_with_the_next_search(store: Store) -> None:
-    visited = play(store, "search[x]", "filter[color=red]", "click[b0000mug02]", "click[< prev]")
-    assert visited.filters == (Filter("color", "=", "red"),)
-    assert play(store, "search[x]", "filter[color=red]", "search[x]").filters == ()
 
 
 def test_filters_are_for_results_beyond_parity(store: Store) -> None:
@@ -231,58 +191,3 @@ def test_the_public_episodes_are_replayed_exactly(real_data: Path, tmp_path: Pat
                 assert url(state, session) == step.get("url", f"http://127.0.0.1:3000/{session}")
                 checked += 1
     assert checked == 252
-
-
-def test_special_queries_do_not_fill_the_memory() -> None:
-    """Regression: a list of the whole catalogue was remembered for each wording of the query."""
-    catalog = open_catalog("toy")
-    store = Store(catalog, SearchIndex.build(catalog))
-    for number in range(50):
-        state, _ = store.act(START, f"search[<c> fashion {number}]")
-        assert len(store.results(state)) > 10
-    held = [query for query in (store._remembered, store._remembered_lists) if query.cache_info().currsize > 10]
-    assert held == []
-
-
-def test_a_filter_on_a_long_list_reads_no_more_than_it_needs_and_than_one_on_a_search() -> None:
-    """Regression: `filter[…]` after `search[<c> fashion]` read every product of the category."""
-    read: list[str] = []
-
-    class Shelf:
-        def product(self, asin: str) -> Product:
-            read.append(asin)
-            return SHIRT
-
-    class Category:
-        def search(self, keywords: Sequence[str], limit: int = 50) -> Sequence[str]:
-            return [f"B{number:09d}" for number in range(5000)]
-
-    store = Store(Shelf(), Category())
-    state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", "<", "50"),))
-    assert store.results(state) == tuple(f"B{number:09d}" for number in range(50))
-    assert len(read) == 50
-    state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", ">", "50"),))
-    assert store.results(state) == () and len(read) == 50 + SEARCH_DEPTH
-
-
-def test_a_label_with_blanks_around_it_is_clicked_without_them_and_in_parity_with_them() -> None:
-    """Regression: "Black/" is read as "black | ", which was on the page, and which no click chose."""
-    product = replace(SHIRT, options={"color": ("black | ", "white")})
-    store = Store(MemoryCatalog("one", [product], 0), Index())
-    page = PageState("item", ("x",), 1, product.asin)
-    for action, parity, chosen in (
-        ("click[black |]", False, "black | "),
-        ("click[Black | ]", False, "black | "),
-        ("click[black | ]", True, "black | "),
-        ("click[black |]", True, None),
-    ):
-        state, event = store.act(page, action, parity=parity)
-        assert (dict(state.options).get("color"), event.valid) == (chosen, chosen is not None)
-
-
-def test_a_filter_on_a_sample_keeps_those_that_were_shown() -> None:
-    catalog = open_catalog("synthetic:500")
-    store = Store(catalog, SearchIndex.build(catalog))
-    sampled = play(store, "search[<r> x]")
-    narrowed, _ = store.act(sampled, "filter[price<9999]")
-    assert list(store.results(narrowed)) == list(store.results(sampled))

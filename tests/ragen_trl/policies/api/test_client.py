@@ -1,13 +1,11 @@
 """One request to an OpenAI-compatible server over real HTTP: what is tried again, what is not, and what is said."""
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ragen_trl.errors import OptionError
 from ragen_trl.policies.api.answer import (
     ApiAccessError,
     ApiAnswerError,
@@ -21,19 +19,6 @@ from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, completio
 
 KEY = "sk-very-secret-0123456789"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-
-
-class Clock(threading.Event):
-    """Notes how long is waited, and does not wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        assert timeout is not None
-        self.waits.append(timeout)
-        return False
 
 
 OPENED: list[ApiClient] = []
@@ -104,73 +89,6 @@ def test_what_may_pass_is_tried_again() -> None:
     assert len(server.asked) == 7
 
 
-def test_a_silent_server_runs_into_the_timeout_and_is_asked_again() -> None:
-    with OpenAIServer(fault=first(Fault(silent_for=5.0))) as server:
-        asking = client(server, timeout=0.2)
-        assert asking.complete(ASK).text == "hello"
-    assert asking.counts.retries == 1
-    assert server.times[1] - server.times[0] < 4.0
-
-
-def test_waits_double_with_jitter_up_to_the_longest() -> None:
-    with OpenAIServer(fault=first(*[Fault(500)] * 5)) as server:
-        clock = Clock()
-        client(server, backoff=2.0, max_wait=10.0, retries=5).complete(ASK, clock)
-    for waited, whole in zip(clock.waits, (2, 4, 8, 10, 10), strict=True):
-        assert whole / 2 <= waited <= whole
-    assert any(waited != whole for waited, whole in zip(clock.waits, (2, 4, 8, 10, 10), strict=True))
-
-
-def test_the_server_says_how_long_to_wait() -> None:
-    with OpenAIServer(fault=first(Fault(429, headers={"Retry-After": "0.4"}), Fault(429))) as server:
-        assert client(server).complete(ASK).text == "hello"
-    assert server.times[1] - server.times[0] >= 0.4
-    assert server.times[2] - server.times[1] < 0.4
-
-
-@pytest.mark.parametrize("later", ["3600", "Wed, 01 Jan 2200 00:00:00 GMT"])
-def test_who_asks_to_wait_too_long_is_not_asked_again(later: str) -> None:
-    with OpenAIServer(fault=first(Fault(429, headers={"Retry-After": later}))) as server:
-        with pytest.raises(ApiUnavailableError, match="asks to wait"):
-            client(server).complete(ASK, Clock())
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("header", ["soon", "", "-5", "Wed, 01 Jan 2020 00:00:00 GMT"])
-def test_an_unreadable_or_past_time_is_no_wait(header: str) -> None:
-    with OpenAIServer(fault=first(Fault(503, headers={"Retry-After": header}))) as server:
-        clock = Clock()
-        client(server, backoff=0.5).complete(ASK, clock)
-    assert 0.25 <= clock.waits[0] <= 0.5
-
-
-def test_attempts_are_used_up() -> None:
-    with OpenAIServer(fault=lambda payload, attempt: Fault(503, "warming\n   up")) as server:
-        asking = client(server, retries=2)
-        words = "no answer in 3 attempts, at last HTTP 503: warming up;"
-        with pytest.raises(ApiUnavailableError, match=words) as caught:
-            asking.complete(ASK)
-    assert caught.value.status == 503
-    assert (len(server.asked), asking.counts.retries) == (3, 2)
-
-
-def test_a_server_that_is_not_there() -> None:
-    with OpenAIServer() as server:
-        url = server.url
-    with pytest.raises(ApiUnavailableError, match=r"2 attempts, at last ConnectError \(.+\); check whether") as caught:
-        opened(url, KEY, retries=1, backoff=0.001).complete(ASK)
-    assert caught.value.status is None
-
-
-def test_once_stopped_nothing_is_asked_or_repeated() -> None:
-    stop = threading.Event()
-    with OpenAIServer(fault=lambda payload, attempt: stop.set() or Fault(500)) as server:  # type: ignore[func-returns-value]
-        for words in ("gave no answer in 1 attempts", "was not asked"):
-            with pytest.raises(ApiUnavailableError, match=words):
-                client(server, backoff=30.0).complete(ASK, stop)
-    assert len(server.asked) == 1
-
-
 QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insufficient_quota"}}))
 
 
@@ -207,60 +125,3 @@ def test_a_server_that_quotes_the_key_does_not_get_it_into_messages(status: int)
     shown = f"{caught.value} {caught.value!r} {caught.getrepr(showlocals=False)}"
     assert "***" in shown
     assert not any(KEY[:length] in shown for length in range(8, len(KEY) + 1))
-
-
-@pytest.mark.parametrize("key", ["two words", "line\nbreak-0123456789", "schlüssel"])
-def test_a_key_that_is_no_header_is_refused_without_being_shown(key: str) -> None:
-    """The HTTP library would quote it."""
-    with pytest.raises(OptionError) as caught:
-        ApiClient("http://localhost/v1", key)
-    assert key not in str(caught.value)
-    assert "OPENAI_API_KEY" in str(caught.value)
-
-
-def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with OpenAIServer(key=KEY) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")
-        monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
-        assert opened().complete(ASK).text == "hello"
-        monkeypatch.delenv("OPENAI_API_KEY")
-        with pytest.raises(ApiAccessError, match="set OPENAI_API_KEY"):
-            opened().complete(ASK)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("", "set OPENAI_BASE_URL"),
-        ("localhost:8000/v1", "not an http address"),
-        ("https://me:hidden-word@host/v1", "password"),
-        ("https://host/v1?key=hidden-word", "query"),
-        ("http://[::1/v1", "not a URL"),
-    ],
-)
-def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(OptionError, match=words) as caught:
-        ApiClient(url, KEY)
-    assert "hidden-word" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"concurrency": 0}, {"retries": -1}, {"timeout": 0.0}, {"max_wait": 0.0}, {"backoff": -1.0}],
-)
-def test_options_out_of_range_are_named(options: dict[str, Any]) -> None:
-    (value,) = options.values()
-    with pytest.raises(OptionError, match=f"{value}"):
-        ApiClient("http://localhost/v1", KEY, **options)
-    with pytest.raises(OptionError, match="negative"):
-        ApiClient("http://localhost/v1", KEY, prices=Prices(-1.0, 0.0))
-
-
-def test_answers_without_text_are_empty_and_halves_of_characters_are_replaced() -> None:
-    assert read_answer(completion(None)).text == ""
-    assert read_answer(completion("so \ud83d")).text == "so ?"
-    assert read_answer(completion("long", cut=True)).cut
-    for body in ("", "[]", "null", '{"choices": [{}]}', '{"choices": [{"message": {"content": 3}}]}'):
-        with pytest.raises(ApiAnswerError):
-            read_answer(body)

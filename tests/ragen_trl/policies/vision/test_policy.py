@@ -8,7 +8,6 @@ import torch
 
 from ragen_trl.policies import transformers as passes
 from ragen_trl.policies.vision.positions import SeenContext
-from ragen_trl.rollout.chat import PictureError
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.vision import (
@@ -112,10 +111,3 @@ def test_placeholders_are_never_sampled(tmp_path: Path) -> None:
     assert drawn.isdisjoint(processor_of(model).never_sampled)
     for episode in episodes:
         torch.testing.assert_close(sampled(episode), full_pass(model, episode), rtol=1e-5, atol=5e-5)
-
-
-def test_pictures_for_a_policy_that_reads_text_are_refused(tmp_path: Path) -> None:
-    args = vision_config(tmp_path)
-    turns = make_turns("ragen/FrozenLake-v0", args)
-    with pytest.raises(PictureError, match="1 pictures.*observation='text'"):
-        make_chat(TOKENIZER, turns, args).start("Look.", pictures=[Picture(1, 1, b"\x00" * 3)])

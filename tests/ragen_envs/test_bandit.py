@@ -1,0 +1,118 @@
+"""Bandit: pay-outs, names and order, sets of names, pictures, and thoughts about names alone."""
+
+import json
+from collections import Counter
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ragen_envs import Bandit, explain
+from ragen_envs.bandit import TEST_PAIRS, TRAIN_PAIRS
+
+
+def pay(env: Bandit, arm: str, outcome_seed: int) -> float:
+    """The reward of one pull, start state of seed 0."""
+    env.reset(seed=0, options={"outcome_seed": outcome_seed})
+    return float(env.step(arm)[1])
+
+
+def test_low_arm_always_pays_a_tenth() -> None:
+    env = Bandit()
+    assert {pay(env, "Phoenix", seed) for seed in range(200)} == {0.1}
+
+
+def test_high_arm_pays_one_a_quarter_of_the_time() -> None:
+    env = Bandit()
+    rewards = [pay(env, "Dragon", seed) for seed in range(4000)]
+    assert set(rewards) == {0.0, 1.0}
+    assert np.mean(rewards) == pytest.approx(0.25, abs=0.028)  # 4 standard errors
+
+
+def test_episode_is_one_choice_and_success_is_the_high_arm_whatever_it_paid() -> None:
+    env = Bandit()
+    for seed in range(8):
+        env.reset(seed=seed)
+        observation, reward, terminated, truncated, info = env.step("dragon")
+        assert observation == f"Dragon: {reward:g} points"
+        assert (terminated, truncated) == (True, False)
+        assert info == {"success": True, "action_is_valid": True, "action_is_effective": True, "arm": "Dragon"}
+        env.reset(seed=seed)
+        observation, _, terminated, _, info = env.step("PHOENIX ")
+        assert (observation, terminated, info["success"], info["arm"]) == (
+            "Phoenix: 0.1 points",
+            True,
+            False,
+            "Phoenix",
+        )
+
+
+def test_order_is_drawn_per_seed_and_tells_no_role() -> None:
+    env = Bandit()
+    firsts = []
+    for seed in range(1000):
+        observation, _ = env.reset(seed=seed)
+        assert observation == "Machines: " + ", ".join(env.actions)
+        firsts.append(env.actions[0])
+    assert 437 < firsts.count("Dragon") < 563  # 4 standard errors
+    assert Bandit().actions == Bandit(low_name="Dragon", high_name="Phoenix").actions
+
+
+def test_ragen_2_has_twelve_training_and_eight_test_pairs_without_a_common_name() -> None:
+    assert (len(TRAIN_PAIRS), len(TEST_PAIRS)) == (12, 8)
+    names = [name for pair in TRAIN_PAIRS + TEST_PAIRS for name in pair]
+    assert len({name.casefold() for name in names}) == 40
+    assert (TRAIN_PAIRS[0], TRAIN_PAIRS[-1]) == (("Teacher", "Trader"), ("Gardener", "Cryptominer"))
+    assert (TEST_PAIRS[0], TEST_PAIRS[-1]) == (("Receptionist", "Explorer"), ("CivilServant", "StartupAccelerator"))
+
+
+def test_each_pair_of_a_set_is_drawn_as_often_and_keeps_its_roles() -> None:
+    env = gymnasium.make("ragen/Bandit-v0", names="ragen2-train").unwrapped
+    assert isinstance(env, Bandit)
+    drawn: Counter[tuple[str, str]] = Counter()
+    firsts = 0
+    for seed in range(2400):
+        observation, _ = env.reset(seed=seed)
+        assert observation == f"Machines: {env.actions[0]}, {env.actions[1]}"
+        low = next(name for name in env.actions if name != env.high_name)
+        drawn[low, env.high_name] += 1
+        firsts += env.actions[0] == env.high_name
+    assert set(drawn) == set(TRAIN_PAIRS)
+    assert all(145 < count < 255 for count in drawn.values())  # 200 expected, 4 standard errors
+    assert 1102 < firsts < 1298
+
+
+def test_ragen_1_trains_on_one_pair_tests_on_another_and_rev_swaps_them() -> None:
+    high = {}
+    for key in ("ragen1-train", "ragen1-test", "ragen1-rev-train", "ragen1-rev-test"):
+        env = Bandit(names=key)
+        env.reset(seed=0)
+        high[key] = env.high_name, *sorted(env.actions)
+    assert high == {
+        "ragen1-train": ("Teacher", "Engineer", "Teacher"),
+        "ragen1-test": ("Librarian", "Librarian", "Trader"),
+        "ragen1-rev-train": ("Engineer", "Engineer", "Teacher"),
+        "ragen1-rev-test": ("Trader", "Librarian", "Trader"),
+    }
+
+
+def test_of_more_arms_the_last_is_high_and_every_order_as_likely() -> None:
+    names = json.loads('[["Turtle", "Snail", "Dragon"]]')
+    env = Bandit(names=names, low_reward=0.2)
+    orders = Counter(env.actions for seed in range(1200) if env.reset(seed=seed))
+    assert len(orders) == 6
+    assert all(148 < count < 252 for count in orders.values())  # 200 expected, 4 standard errors
+    assert [env.expected_reward(name) for name in names[0]] == [0.2, 0.2, 0.25]
+    assert env.instruction.startswith("3 slot machines") and Bandit().instruction.startswith("Two slot machines")
+    for name, success in (("Turtle", False), ("Snail", False), ("Dragon", True)):
+        env.reset(seed=3)
+        assert env.step(name)[4]["success"] is success
+
+
+def test_a_thought_does_not_know_which_arm_pays() -> None:
+    """The same names and the same choice get the same words, whichever is the better arm."""
+    texts = []
+    for low, high in (("Phoenix", "Dragon"), ("Dragon", "Phoenix")):
+        env = Bandit(low, high)  # before a reset the arms are sorted, so that their order is the same
+        texts.append([explain(env, [arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
+    assert texts[0] == texts[1]

@@ -1,0 +1,345 @@
+"""Tool calls: schemas, what a reply says, turns, judges."""
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.utils import get_json_schema
+
+from ragen_envs import ToolEnv, ToolTurns
+from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
+from ragen_envs.calling.schema import fault, function_schema
+from ragen_envs.calling.tool import read_action, write_answer, write_call
+from tests.support.ragen_envs.notes import Notes
+from tests.support.ragen_envs.toys import calls
+
+
+def plain(name: str, count: int = 1) -> str:
+    """Place an order.
+
+    It takes effect at once.
+
+    Args:
+        name: Whose order
+            it is.
+        count: How many.
+
+    Returns:
+        The order.
+    """
+    return name * count
+
+
+def everything(
+    a: float, b: bool, c: list[str], d: dict[str, int], e: str | None, f: int | str, g: Literal["x", "y"], h: Any = None
+) -> None:
+    """Take one argument of each kind.
+
+    Args:
+        a: One.
+        b: Two.
+        c: Three.
+        d: Four.
+        e: Five.
+        f: Six.
+        g: Seven.
+        h: Eight.
+    """
+
+
+def nested(rows: list[list[int]], either: list[int] | dict[str, str] | None = None) -> list[str]:
+    """Take nested values.
+
+    Args:
+        rows: The rows.
+        either: One or the other.
+    """
+    return [str(rows), str(either)]
+
+
+def bare() -> str:
+    """Do nothing."""
+    return ""
+
+
+class Shop:
+    """Has a method."""
+
+    def open(self, hour: int) -> bool:
+        """Open the shop.
+
+        Args:
+            hour: When.
+        """
+        return hour > 8
+
+
+FUNCTIONS = [plain, everything, nested, bare, Shop.open]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__name__)
+def test_a_schema_is_that_of_transformers(function: Any) -> None:
+    assert function_schema(function) == get_json_schema(function)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "said"),
+    [
+        (None, {"type": "string", "nullable": True}, None),
+        ([], {"type": ["integer", "string"]}, "it must be an integer or a string"),
+        ("z", {"type": "string", "enum": ["x", "y"]}, "it must be one of x, y"),
+        ([1, "a"], {"type": "array", "items": {"type": "integer"}}, "each of it must be an integer"),
+        ("a", {"anyOf": [{"type": "integer"}, {"type": "number"}]}, "it must be an integer"),
+        ({"a": 1}, {"type": "object", "additionalProperties": {"type": "integer"}}, None),
+        ({"a": 1}, {"type": "object", "properties": {}}, "it takes no arguments"),
+        ({"a": 1}, {"type": "object", "properties": {"a": True}}, None),
+        ({"a": 1}, {"type": "object", "properties": {"a": False}}, "a of it is not allowed"),
+        ([1], {"type": "array", "items": False}, "each of it is not allowed"),
+        ("a", {"anyOf": [False, {"type": "integer"}]}, "it is not allowed"),
+    ],
+)
+def test_keywords_of_json_schema(value: Any, schema: dict[str, Any], said: str | None) -> None:
+    assert fault(value, schema, "it") == said
+
+
+ADD = write_call("add", {"a": 1})
+TAGGED = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+BARE = '{"name": "add", "parameters": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "actions"),
+    [
+        (TAGGED, (ADD,)),
+        (f"I add.\n{TAGGED}\n{TAGGED} done", (ADD, ADD)),
+        (f"{TAGGED}<tool_call>{{bad</tool_call>", (ADD, "{bad")),
+        (TAGGED.removesuffix("</tool_call>"), ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n',)),
+        ("<tool_call></tool_call>", ("",)),
+        (BARE, (ADD,)),
+        (f"{BARE}; {BARE}\n{BARE}", (ADD, ADD, ADD)),
+        (f"{BARE} and so on", (ADD, "and so on")),
+        ('{"name": "add"', ('{"name": "add"',)),
+        ('{"a": 1}', ('{"a": 1}',)),
+        ("It is done.", (write_answer("It is done."),)),
+        ('{"name": "now"}', (write_call("now", {}),)),
+    ],
+)
+def test_what_a_reply_says(reply: str, actions: tuple[str, ...]) -> None:
+    for form in CALL_FORMATS:
+        assert CallFormat(form=form).read(reply) == actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "1", "[]", "null", '"name"', "{}", '{"name": 1, "arguments": {}}', '{"name": "a", "arguments": []}'),
+        *('{"name": "a", "arguments": "{}"}', '{"name": "a", "arguments": {}, "more": 1}', '{"answer": 1}'),
+        *("[" * 100_000, '{"a":' * 50_000, "9" * 100_000, '{"name": "a", "arguments": {}} x'),
+        '{"name": "a", "arguments": {}, "parameters": {}}',
+        *(r'{"name": "\ud83d"}', r'{"name": "a", "arguments": {"\udc00": [1]}}', r'{"answer": "\ud83d \ude00"}'),
+    ],
+)
+def test_other_json_is_no_action(text: str) -> None:
+    assert read_action(text) is None
+
+
+ARGUMENTS = st.dictionaries(
+    st.text(min_size=1, max_size=6),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.lists(st.integers(), max_size=3),
+    max_size=3,
+)
+CALLS = st.lists(st.builds(write_call, st.text(min_size=1, max_size=8), ARGUMENTS), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("think", [True, False])
+@pytest.mark.parametrize("form", CALL_FORMATS)
+@given(actions=CALLS)
+@settings(max_examples=30, deadline=None)
+def test_reading_inverts_writing(actions: list[str], form: str, think: bool) -> None:
+    shape = CallFormat(think, form)
+    reply = shape.write(actions, "so")
+    assert reply.startswith("<think>so</think>" if think else ("<tool_call>" if form == "tags" else '{"name"'))
+    assert shape.read(reply) == tuple(actions)
+
+
+NO_JSON = 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'
+
+
+def turns(env: gymnasium.Env[str, str] | None = None, **kwargs: Any) -> ToolTurns:
+    """An environment after a reset."""
+    made = ToolTurns(env or Notes(), **kwargs)
+    made.reset(seed=3)
+    return made
+
+
+def test_an_episode_from_the_first_message_to_the_reward() -> None:
+    env = ToolTurns(Notes())
+    message, info = env.reset(seed=3)
+    assert message == "Keep the notes.\nWrite the secret number."
+    assert info["tool_results"] == () and not info["success"]
+    message, reward, terminated, truncated, info = env.step(calls(("secret", {})))
+    number = env.game.number
+    assert message == f'{{"number": {number}}}'
+    assert (reward, terminated, truncated, info["tool_results"]) == (0.0, False, False, (message,))
+    message, reward, terminated, truncated, info = env.step(calls(("write", {"text": str(number)})))
+    assert (message, reward, terminated, truncated, info["success"]) == ("written", 1.0, True, False, True)
+    again = env.step(calls(("read", {})))
+    assert again[:4] == ("written", 0.0, True, False) and again[4]["tool_results"] == ()
+
+
+def test_several_calls_of_a_reply_are_made_in_order() -> None:
+    env = turns()
+    reply = calls(("write", {"text": "a"}), ("write", {"text": "b", "times": 2}), ("read", {}))
+    message, _, _, _, info = env.step(f"I write.\n{reply}")
+    assert info["tool_results"] == ("written", "written", "a\nb\nb")
+    assert message == "written\nwritten\na\nb\nb"
+    assert info["num_actions"] == 3 and info["actions_left"] == 7
+    assert info["actions"][1] == write_call("write", {"text": "b", "times": 2})
+
+
+@pytest.mark.parametrize(
+    ("reply", "result"),
+    [
+        ("<tool_call>{</tool_call>", NO_JSON),
+        ("<tool_call>" + write_call("read", {}), NO_JSON),
+        (calls(("erase", {})), "Error: there is no such tool; the tools are write, secret, read, fail, wait"),
+        (calls(("write", {})), "Error: write needs text"),
+        (calls(("write", {"text": 1})), "Error: text of write must be a string"),
+        (calls(("read", {"page": 1})), "Error: read takes no arguments"),
+    ],
+)
+def test_a_wrong_call_is_an_error_that_costs_a_penalty(reply: str, result: str) -> None:
+    env = turns()
+    message, reward, terminated, truncated, info = env.step(reply)
+    assert (message, reward, terminated, truncated) == (result, -0.1, False, False)
+    assert info["tool_results"] == (result,) and not info["action_is_valid"]
+    assert env.game.notes == [] and info["actions_left"] == 10
+
+
+@pytest.mark.parametrize(
+    ("politely", "result"), [(True, "Error: not today"), (False, "Error: ZeroDivisionError: by zero")]
+)
+def test_an_exception_in_a_tool_is_a_result(politely: bool, result: str) -> None:
+    message, reward, _, _, info = turns().step(calls(("fail", {"politely": politely})))
+    assert (message, reward) == (result, 0.0)
+    assert info["tool_failed"] and info["action_is_valid"] and not info["action_is_effective"]
+
+
+def test_a_result_is_cut_at_its_limit() -> None:
+    env = turns(Notes(max_result_length=60))
+    message = env.step(calls(("write", {"text": "x" * 50, "times": 4}), ("read", {})))[4]["tool_results"][1]
+    assert message == "x" * 38 + "\n[203 characters, cut]" and len(message) <= 60
+
+
+@pytest.mark.parametrize(
+    ("limits", "result"),
+    [
+        ({"max_actions_per_turn": 2}, "Error: the last 2 calls were not made: a turn may have at most 2 calls"),
+        ({"max_actions": 2}, "Error: the last 2 calls were not made: an episode may have at most 2 calls"),
+        ({"max_actions_per_turn": 3}, "Error: the last call was not made: a turn may have at most 3 calls"),
+    ],
+)
+def test_calls_past_a_limit_are_not_made(limits: dict[str, int], result: str) -> None:
+    """Regression: the limit of an episode was called that of a turn."""
+    env = turns(**limits)
+    message, *_, info = env.step(calls(*[("write", {"text": "a"})] * 4))
+    made = min(limits.values())
+    assert info["tool_results"] == (*["written"] * made, result) and message in env.observation_space
+    assert env.game.notes == ["a"] * made and len(info["surplus_actions"]) == 4 - made
+
+
+def test_a_call_that_hangs_is_an_error_until_it_ends() -> None:
+    env = turns(Notes(call_timeout=0.05))
+    assert env.step(calls(("wait", {})))[0] == "Error: no result within 0.05 seconds"
+    assert env.step(calls(("write", {"text": "a"})))[0] == "Error: an earlier call has not ended yet"
+    with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; make a new environment"):
+        env.reset(seed=4)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; copy or pickle"):
+            copied(env)
+    env.game.gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "wait":
+            thread.join(5)
+    env.game.__dict__.pop("gate")  # an event has a lock, which cannot be copied
+    # Regression: the thread that had ended was copied, too, which raised a TypeError.
+    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert twin.step(calls(("read", {})))[0] == "late"
+    assert env.step(calls(("read", {})))[0] == "late"
+    assert env.reset(seed=4)[0].endswith("number.")
+
+
+def test_a_thought_may_be_asked_for() -> None:
+    env = turns(think=True)
+    assert env.reply_prefix == "<think>"
+    assert env.step(calls(("read", {})))[0] == "Error: the reply has no thought before its calls"
+    assert env.step(f"<think>so</think>{calls(('write', {'text': 'a'}))}")[0] == "written"
+    assert env.step(env.format_reply([write_call("read", {})], "so"))[0] == "a"
+
+
+class Hunt(ToolEnv):
+    """Guess a number from 1 to 4; a wrong guess ends the game."""
+
+    idle_info: ClassVar[Mapping[str, Any]] = {**ToolEnv.idle_info, "guessed": 0}
+    purpose = "Guess the number."
+
+    @property
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        return (self.guess, self.look)
+
+    def guess(self, number: int) -> str:
+        """Guess.
+
+        Args:
+            number: From 1 to 4.
+        """
+        self.guessed = number
+        return "right" if number == self.number else "wrong"
+
+    def look(self) -> str:
+        """Look."""
+        return "even" if self.number % 2 == 0 else "odd"
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        self.number, self.guessed = int(self.np_random.integers(1, 5)), 0
+        return "Guess it in one."
+
+    def _judge(self) -> Any:
+        success = self.guessed == self.number
+        return float(success), self.guessed > 0, {"success": success, "guessed": self.guessed}
+
+    def _answered(self, text: str) -> Any:
+        success = text == str(self.number)
+        return float(success), False, {"success": success}
+
+
+def step(env: Hunt, action: str) -> tuple[float, bool, bool, Any]:
+    """Reward, terminated, success and the guess that the info tells."""
+    _, reward, terminated, truncated, info = env.step(action)
+    assert not truncated
+    return reward, terminated, info["success"], info["guessed"]
+
+
+def test_an_episode_ends_in_failure() -> None:
+    """Regression: an end was always a success."""
+    env = Hunt()
+    env.reset(seed=0)
+    assert step(env, write_call("look", {})) == (0.0, False, False, 0)
+    assert step(env, write_call("guess", {"number": env.number % 4 + 1})) == (0.0, True, False, env.number % 4 + 1)
+    assert step(env, write_call("guess", {"number": env.number})) == (0.0, True, False, 0)  # it is over
+    env.reset(seed=0)
+    assert step(env, write_call("guess", {"number": env.number})) == (1.0, True, True, env.number)
+
+
+def test_an_answer_ends_the_episode_whatever_the_judge_says_of_it() -> None:
+    env = ToolTurns(Hunt())
+    for answer, success in (("0", False), (None, True)):
+        env.reset(seed=0)
+        _, reward, terminated, _, info = env.step(answer or str(env.game.number))
+        assert (reward, terminated, info["success"]) == (float(success), True, success)

@@ -1,0 +1,90 @@
+"""``python -m ragen_envs``: playing by lines and keys, watching, baselines, and the page of an environment."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ragen_envs import AgentTurns, FrozenLake
+from ragen_envs.baselines import episode_seeds
+from ragen_envs.cli.games import Game, Moves, Replies, play
+from ragen_envs.cli.main import main
+from ragen_envs.cli.players import LinePlayer
+
+
+def corner_lake() -> FrozenLake:
+    """Two by two tiles without holes and slips, from the top left to the bottom right."""
+    return FrozenLake(size=2, frozen_prob=1.0, is_slippery=False, random_start=False)
+
+
+def corner_turns(**limits: Any) -> AgentTurns:
+    return AgentTurns(corner_lake(), think=False, **limits)
+
+
+def source(*items: str) -> Callable[[], str | None]:
+    """Keys or lines, then always the end of the input."""
+    left: Iterator[str] = iter(items)
+    return lambda: next(left, None)
+
+
+def by_lines(game: Game, *lines: str, seed: int = 0) -> list[str]:
+    shown: list[str] = []
+    play(game, LinePlayer(source(*lines)), shown.append, seed)
+    return shown
+
+
+def test_moves_show_state_reward_return_and_what_is_left() -> None:
+    game = Moves(corner_lake(), "Corner", max_actions=5)
+    start = game.begin(seed=4)
+    assert start.startswith("Corner, seed 4\n\nWalk over the frozen lake")
+    assert start.endswith("P_\n_G\n5 actions left\n")
+    assert game.take("Up") == "P_\n_G\nUp (nothing changed): reward 0, return 0, 4 actions left\n"
+    assert game.take("Right") == "_P\n_G\nRight: reward 0, return 0, 3 actions left\n"
+    end = "__\n_√\nDown: reward 1, return 1, 2 actions left\nThe end: success, return 1, 3 actions\n"
+    assert not game.is_over
+    assert game.take("Down") == end
+    assert game.is_over
+
+
+def test_replies_show_the_messages_of_agent_turns_to_the_letter() -> None:
+    turns = corner_turns()
+    first, _ = turns.reset(seed=3, options={"outcome_seed": episode_seeds(3)[0]})
+    second = turns.step("<answer>Right</answer>")[0]
+    last = turns.step("<answer>Left || Right || Down</answer>")[0]
+    shown = by_lines(Replies(corner_turns(), "Corner"), "right", "Left||Right || down", seed=3)
+    assert shown[0] == f"-- Corner, seed 3\n{first}"
+    assert shown[1] == second
+    assert shown[2] == f"{last}\n-- success, return 1, 4 actions in 2 turns"
+
+
+LAKE = "ragen/FrozenLake-v0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["play", "Frozenlake"], ["'Frozenlake'", f"did you mean {LAKE}?", "known: ragen/Bandit-v0"]),
+        (["play", "CartPole-v1"], ["CartPole-v1 is not a TextEnv", "TextFromDiscrete"]),
+        (["play", LAKE, "--env_kwargs", "{size: 8}"], ["'{size: 8}' is not JSON", '{"size": 8}']),
+        (["play", LAKE, "--env_kwargs", '{"sise": 8}'], ["no argument 'sise'", "it takes size, frozen_prob"]),
+        (
+            ["play", "ragen/Sokoban-v0", "--env_kwargs", '{"dim_room": [3, 6], "num_boxes": 2}', "--random"],
+            ["no solvable room", "dim_room=(3, 6)"],
+        ),
+        (["play", "ragen/WebShop-v0", "--env_kwargs", '{"catalog": "/nowhere"}'], ["catalog='/nowhere'", "/nowhere"]),
+        (["play", LAKE, "--seed", "-1"], ["--seed", "'-1'"]),
+        (["play", LAKE, "--oracle", "--random"], ["--random", "--oracle"]),
+        (["baselines", "Blackjack-v1"], ["Blackjack-v1 has no time limit", "--max_actions"]),
+    ],
+)
+def test_a_mistake_gets_one_line_with_the_value(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
+    try:
+        status = main(list(arguments))
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    error = capsys.readouterr().err
+    assert status == 2
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert all(word in error for word in words), error

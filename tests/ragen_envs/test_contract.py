@@ -1,0 +1,340 @@
+"""What every registered environment promises, bare and in turns. A new one is tested by registering it.
+
+Run as a script, this file prints the courses of events of its process: see `test_other_processes_see_the_same`.
+"""
+
+import copy
+import inspect
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env, data_equivalence
+
+from ragen_envs import AgentTurns, TextEnv, ToolTurns
+from ragen_envs.oracles import best_action, random_action
+from tests.support.ragen_envs.registered import EVERY_INFO, IDS, around, every_id, every_turns, make, turn_info
+
+SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/WebShop-v0"}
+every_copy = pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
+)
+
+
+@every_id
+def test_gymnasium_checker_passes_without_warnings(env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(env_id, disable_env_checker=True).unwrapped)
+
+
+@every_turns
+@pytest.mark.parametrize("think", [True, False])
+def test_gymnasium_checker_passes_for_turns(env_id: str, wrapper: type[AgentTurns], think: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version")  # it is a wrapper
+        check_env(wrapper(gymnasium.make(env_id), think=think))
+
+
+def play_to_the_end(env: TextEnv, seed: int, with_oracle: bool) -> tuple[Any, ...] | None:
+    """The result of the last step of an episode; None if it has more than 1000 steps."""
+    rng = np.random.default_rng(seed)
+    env.reset(seed=seed)
+    for step in range(1000):
+        result = env.step(best_action(env, 1000 - step) if with_oracle else random_action(env, rng))
+        if result[2] or result[3]:
+            return result
+    return None
+
+
+@every_id
+@pytest.mark.parametrize("with_oracle", [True, False], ids=["oracle", "random"])
+def test_after_the_end_nothing_happens(env_id: str, with_oracle: bool) -> None:
+    env, fresh = make(env_id), make(env_id)
+    ends = set()
+    for seed in range(2):
+        result = play_to_the_end(env, seed, with_oracle)
+        if result is None:
+            assert not with_oracle, "the oracle does not end this one"
+            continue
+        final, _, terminated, truncated, info = result
+        ends.add((terminated, truncated))
+        for action in (random_action(env, np.random.default_rng(0)), "no such action"):
+            again = env.step(action)
+            assert again[:4] == (final, 0.0, terminated, truncated)
+            assert (again[4]["success"], again[4]["action_is_valid"]) == (info["success"], False)
+        assert env.reset(seed=0) == fresh.reset(seed=0)
+        assert env.step("no such action") == fresh.step("no such action")
+        action = random_action(fresh, np.random.default_rng(0))
+        assert env.step(action) == fresh.step(action)
+    if with_oracle:
+        assert (True, False) in ends
+    elif env_id in SELF_TRUNCATING:
+        assert (False, True) in ends
+    assert (True, True) not in ends  # a task that is done is not cut short as well
+
+
+@every_turns
+@every_copy
+def test_copies_go_on_alike_and_apart(env_id: str, wrapper: type[AgentTurns], duplicate: Any) -> None:
+    for env in (gymnasium.make(env_id), wrapper(gymnasium.make(env_id))):
+        env.reset(seed=8)
+        for _ in range(2):  # the second time in the midst of an episode
+            twin = duplicate(env)
+            # First one and then the other: if they shared anything, the second would not find it as the first did.
+            played = [several_steps(each) for each in (twin, env)]
+            assert data_equivalence(played[0], played[1], exact=True)
+        assert env.reset() == twin.reset()
+
+
+def several_steps(env: gymnasium.Env[str, str]) -> list[Any]:
+    """The results of three steps, with actions that are always the same."""
+    rng = np.random.default_rng(0)
+    results = []
+    for _ in range(3):
+        action = random_action(env, rng)
+        results.append(env.step(env.format_reply([action]) if isinstance(env, AgentTurns) else action))
+    return results
+
+
+GARBAGE = ("", " ", "\n", "no such action", "x" * 100_000, "日本語 \x00 \ud800", "Left || Down", "<answer>")
+# Strings that may upset a parser: each is an action or not, as the environment likes, and never an exception.
+HARD = (
+    *("(" * 30_000, "(" * 15_000 + "1" + ")" * 15_000, "-" * 30_000 + "1", "9" * 30_000, "1+" * 15_000 + "1"),
+    *("9**9**9**9", "1<<99999", "1/0", "0/0", "1e999", "nan", "1_000", "0x1", "1.5", "１＋２", "²", "1 2", "()", "-"),
+    *("__import__('os').getcwd()", "{x}", "%s", "\\", "\x00", "\ud800", "\u202eUp", "U\u0301p", "ſ", "İ", "1-"),
+    *("<answer>" * 4_000, "<think>" * 4_000, "</answer><answer>" * 2_000, "||" * 15_000, " " * 30_000),
+)
+
+
+def random_garbage(rng: np.random.Generator) -> str:
+    """A string that is not an action anywhere: it has a character that no environment knows, or is blank or huge."""
+    length = int(rng.integers(1, 60))
+    strange = "".join(map(chr, rng.integers(0x110000, size=length)))  # surrogates and unassigned ones among them
+    ascii_text = "".join(map(chr, rng.integers(128, size=length)))
+    return ("", " \t\n", "¿" * 100_000, f"¿{strange}", f"{ascii_text}¿", "日本語")[rng.integers(6)]
+
+
+def assert_well_formed(env: gymnasium.Env[str, str], result: tuple[Any, ...], keys: set[str]) -> None:
+    """What a step may return, whatever the action was."""
+    observation, reward, terminated, truncated, info = result
+    assert observation in env.observation_space
+    assert type(reward) is float and np.isfinite(reward)
+    assert type(terminated) is type(truncated) is bool
+    assert info.keys() == keys
+    assert all(type(info[key]) is bool for key in EVERY_INFO)
+
+
+@every_id
+def test_garbage_is_an_invalid_action_that_changes_nothing(env_id: str) -> None:
+    env, untouched = make(env_id), make(env_id)
+    for garbage in GARBAGE:
+        start, _ = env.reset(seed=1)
+        untouched.reset(seed=1)
+        for _ in range(3):
+            observation, reward, terminated, truncated, info = env.step(garbage)
+            assert (observation, reward, terminated, truncated) == (start, 0.0, False, False), garbage[:14]
+            assert [info[key] for key in EVERY_INFO] == [False, False, False], garbage[:14]
+        action = random_action(env, np.random.default_rng(0))
+        written = action if env.actions is None else action.upper()  # names are matched in any case
+        assert data_equivalence(env.step(f" {written}\n"), untouched.step(action), exact=True), garbage[:14]
+
+
+@every_id
+def test_random_episodes_of_garbage_among_actions(env_id: str) -> None:
+    env, untouched = make(env_id), make(env_id)
+    rng = np.random.default_rng(0)
+    keys = EVERY_INFO | set(env.idle_info)
+    for episode in range(12):
+        now = env.reset(seed=episode)[0]
+        untouched.reset(seed=episode)
+        ended = False
+        for _ in range(10):
+            result = env.step(random_garbage(rng))
+            assert_well_formed(env, result, keys)
+            assert (result[0], result[1], result[-1]["action_is_valid"]) == (now, 0.0, False)
+            assert (result[2] or result[3]) == ended
+            action = random_action(untouched, rng)
+            result = env.step(action)
+            assert_well_formed(env, result, keys)
+            assert result == untouched.step(action)
+            assert result[-1]["action_is_valid"] != ended
+            now, ended = result[0], result[2] or result[3]
+
+
+@every_turns
+def test_random_episodes_of_garbage_among_replies(env_id: str, wrapper: type[AgentTurns]) -> None:
+    env = wrapper(gymnasium.make(env_id), max_turns=5)
+    rng = np.random.default_rng(0)
+    keys = turn_info(env_id, wrapper)
+    for episode in range(25):
+        env.reset(seed=episode)
+        for turn in range(1, 6):
+            action = random_action(env, rng)
+            garbage = random_garbage(rng)
+            good, bad = env.format_reply([action]), f"<think>{garbage}</think><answer>{garbage} || {action}</answer>"
+            if wrapper is ToolTurns:  # not only words, which end the episode
+                bad = around(env, garbage) + good
+            cut = around(env, garbage).rpartition("</")[0]
+            reply = (good, garbage, bad, cut, garbage + good)[rng.integers(5)]
+            result = env.step(reply)
+            assert_well_formed(env, result, keys)
+            info = result[-1]
+            assert result[1] == info["env_reward"] + info["format_penalty"]
+            assert info["format_penalty"] == (0.0 if info["action_is_valid"] else -0.1)
+            assert info["action_is_valid"] or reply != good
+            assert info["turn"] == turn
+            if result[2] or result[3]:
+                break
+        else:
+            pytest.fail("five turns did not end the episode")
+
+
+@every_turns
+def test_hard_strings_are_no_exceptions(env_id: str, wrapper: type[AgentTurns]) -> None:
+    env = make(env_id)
+    turns = wrapper(env)
+    for text in HARD:
+        env.reset(seed=1)
+        assert_well_formed(env, env.step(text), EVERY_INFO | set(env.idle_info))
+        for reply in (text, around(turns, text), f"<think>{text}</think><answer>Up</answer>"):
+            turns.reset(seed=1)
+            assert_well_formed(turns, turns.step(reply), turn_info(env_id, wrapper))
+
+
+STOCHASTIC = {"ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/FrozenLake-v0"}
+"""Ids whose outcomes are random. A new one must be named here, or its outcomes must not depend on a seed."""
+
+
+def trace(env: TextEnv, seed: int, steps: int = 12, options: dict[str, Any] | None = None) -> list[Any]:
+    """All results of an episode of random actions; they depend only on `seed`."""
+    rng = np.random.default_rng(seed)
+    seen: list[Any] = [env.reset(seed=seed, options=options)]
+    for _ in range(steps):
+        seen.append(env.step(random_action(env, rng)))
+        if seen[-1][2] or seen[-1][3]:
+            break
+    return seen
+
+
+def long_trace(env_id: str) -> list[Any]:
+    """Episodes of one environment from one seed: random play, then on to the next start, as at an autoreset."""
+    env = gymnasium.make(env_id, max_episode_steps=6)
+    rng = np.random.default_rng(3)
+    seen: list[Any] = [env.reset(seed=3)]
+    for _ in range(12):
+        seen.append(env.step(random_action(env, rng)))
+        if seen[-1][2] or seen[-1][3]:
+            seen.append(env.reset())
+    return seen
+
+
+def test_other_processes_see_the_same() -> None:
+    """Strings hash differently in each process: a set of them, or hash(), must not decide anything."""
+    here = repr([long_trace(env_id) for env_id in IDS])
+    for_another = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1234"}
+    command = [sys.executable, "-X", "utf8", "-m", "tests.ragen_envs.test_contract"]
+    run = subprocess.run(command, env=for_another, capture_output=True, encoding="utf-8", check=True)
+    there, hashed = run.stdout.splitlines()
+    assert hashed != str(hash("ragen"))  # or the two processes hash alike, and this shows nothing
+    assert there == here
+
+
+@every_id
+def test_global_randomness_is_neither_read_nor_moved(env_id: str) -> None:
+    expected = long_trace(env_id)
+    np.random.seed(99)
+    random.seed(99)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    assert data_equivalence(long_trace(env_id), expected, exact=True)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+@every_id
+def test_outcome_seed_keeps_the_start(env_id: str) -> None:
+    env = make(env_id)
+    traces = [trace(env, 7, options={"outcome_seed": outcome}) for outcome in range(16)]
+    assert all(data_equivalence(each[0], traces[0][0], exact=True) for each in traces)
+    assert data_equivalence(traces[0][0], env.reset(seed=7), exact=True)
+    assert data_equivalence(traces[3], trace(env, 7, options={"outcome_seed": 3}), exact=True)
+
+
+@every_id
+def test_outcome_seed_draws_other_outcomes_where_they_are_random(env_id: str) -> None:
+    env = make(env_id)
+    # Several starts: the random action of one of them may be an arm that always pays the same.
+    distinct = [
+        len({str(trace(env, seed, options={"outcome_seed": outcome})) for outcome in range(10)}) for seed in range(4)
+    ]
+    assert max(distinct) > 1 if env_id in STOCHASTIC else max(distinct) == 1
+
+
+@every_id
+def test_outcomes_follow_the_seed_unless_they_have_one_of_their_own(env_id: str) -> None:
+    env = make(env_id)
+
+    def stream(seed: int | None = None, **options: int) -> float:
+        env.reset(seed=seed, options=options)
+        return env.outcome_random.random()
+
+    drawn = [stream(1), stream(2), stream(), stream()]
+    assert len(set(drawn)) == 4
+    assert [stream(2), stream(), stream()] == drawn[1:]
+    assert stream(1, outcome_seed=6) == stream(2, outcome_seed=6) == np.random.default_rng(6).random()
+
+
+@every_id
+def test_outcome_seed_and_play_do_not_move_later_starts(env_id: str) -> None:
+    plain, seeded = make(env_id), make(env_id)
+    plain.reset(seed=5)
+    trace(seeded, 5, options={"outcome_seed": 99})
+    assert [plain.reset()[0] for _ in range(10)] == [seeded.reset()[0] for _ in range(10)]
+
+
+@every_id
+def test_pictures_show_the_state_and_do_not_touch_it(env_id: str) -> None:
+    seen, unseen = make(env_id, render_mode="rgb_array"), make(env_id)
+    assert seen.reset(seed=1) == unseen.reset(seed=1)
+    for _ in range(2):
+        action = random_action(unseen, np.random.default_rng(0))
+        before = seen.render()
+        assert np.array_equal(before, seen.render())
+        before[:] = 0  # a frame is the caller's own
+        assert seen.render().any()
+        assert seen.step(action) == unseen.step(action)
+
+
+def started(env_id: str) -> TextEnv:
+    """The bare environment, after a reset."""
+    env = make(env_id)
+    env.reset(seed=0)
+    return env
+
+
+def sections(env: TextEnv) -> dict[str, str]:
+    """Title and text of each section of the class docstring, in order."""
+    parts = re.split(r"^## (.+)$", inspect.cleandoc(type(env).__doc__ or ""), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+
+
+@every_id
+def test_information_names_every_key_and_no_other(env_id: str) -> None:
+    env = started(env_id)
+    _, info = env.reset(seed=0)
+    info_of_step = env.step(random_action(env, np.random.default_rng(0)))[-1]
+    said = re.findall(r"`(\w+)`(?=:|,| and )", sections(env)["Information"])
+    assert set(said) == set(info) == set(info_of_step)
+    assert {"success", "action_is_valid", "action_is_effective", *env.idle_info} == set(info)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{[long_trace(env_id) for env_id in IDS]!r}\n{hash('ragen')}\n")

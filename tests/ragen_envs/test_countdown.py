@@ -1,0 +1,220 @@
+"""Countdown: expressions and their values, rewards by hand, tasks that can be solved, and thoughts calculated again."""
+
+import ast
+import itertools
+import json
+import operator
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen_envs import Countdown
+from ragen_envs.countdown.arithmetic import MAX_LENGTH, Expression, parse, random_expression, solve
+from tests.support.ragen_envs.timing import assert_ratio
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "numbers", "value"),
+    [
+        ("2+3*4", "2 + 3 * 4", (2, 3, 4), 14),
+        ("(2+3)*4", "(2 + 3) * 4", (2, 3, 4), 20),
+        ("10-(4-3)", "10 - (4 - 3)", (10, 4, 3), 9),
+        ("1/3 + 1/6", "1 / 3 + 1 / 6", (1, 3, 1, 6), Fraction(1, 2)),
+        ("8/(3-8/3)", "8 / (3 - 8 / 3)", (8, 3, 8, 3), 24),
+        ("-3*-4", "-3 * -4", (3, 4), 12),
+        ("-(2+3)*4", "-(2 + 3) * 4", (2, 3, 4), -20),
+        ("((5))", "((5))", (5,), 5),
+        ("007 + 1", "7 + 1", (7, 1), 8),
+        (" \n3\t×4 ÷ 2−1\n", "3 * 4 / 2 - 1", (3, 4, 2, 1), 5),
+        ("3 + 4 = -99", "3 + 4", (3, 4), 7),  # what it claims does not count
+    ],
+)
+def test_expressions_worked_by_hand(text: str, canonical: str, numbers: tuple[int, ...], value: Fraction) -> None:
+    assert parse(text) == Expression(canonical, numbers, Fraction(value))
+    assert parse(canonical) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "+", "-", "()", "(3", "3)", ")3(", "3 +", "* 3", "+3", "3 4", "(3)(4)", "3 + + 4", "3 -* 4"),
+        *("3.5", "1e3", "3 ** 2", "7 // 2", "7 % 2", "1,000", "0x10", "3_0", "three", "x = 3", "3 | 4", "²", "٣", "３"),
+        *("3 + 4 =", "3 + 4 = 7 = 7", "3 + 4 = seven", "= 7", "7 = 3 + 4", "3 + 4 == 7", "3 + 4 = 7.0", "3 + 4; 1"),
+        *("__import__('os')", "<answer>3 + 4</answer>", "\x00", "\ud800", "日本語"),
+    ],
+)
+def test_what_is_no_expression(text: str) -> None:
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(" * 100_000, "-" * 100_000, "9" * 100_000, "9*" * 50_000 + "9", "9/7*" * 25_000 + "1", " " * 100_000),
+        *("(" * 50_000 + "1" + ")" * 50_000, "1=" * 50_000, "1/(" * 80 + "1" + ")" * 10, "(" * 256, "-" * 255 + "x"),
+    ],
+    ids=lambda text: f"{text[:6]}-{len(text)}",
+)
+def test_hostile_texts_are_refused_at_once(text: str) -> None:
+    assert parse(text) is None
+    longest = "1/3+" * (MAX_LENGTH // 8 - 1) + "1"  # spelled out, it has nearly MAX_LENGTH characters
+    assert parse(longest) is not None
+    assert_ratio(lambda: parse(text), lambda: parse(longest), 20)
+
+
+APPLY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def reference(node: ast.AST) -> Fraction | None:
+    """The value of a Python syntax tree, None if it divides by zero; ValueError if it is not an expression here."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return Fraction(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = reference(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.BinOp) and type(node.op) in APPLY:
+        left, right = reference(node.left), reference(node.right)
+        if left is None or right is None or (isinstance(node.op, ast.Div) and right == 0):
+            return None
+        return APPLY[type(node.op)](left, right)
+    raise ValueError(node)
+
+
+def test_python_reads_the_same_expressions_with_the_same_values() -> None:
+    rng = np.random.default_rng(0)
+    outcomes: Counter[str] = Counter()
+    for _ in range(8_000):
+        text = "".join(rng.choice([*"1234+-*/()", "/(1-1)"], size=rng.integers(1, 10)))
+        expression = parse(text)
+        try:
+            expected = reference(ast.parse(text, mode="eval").body)
+        except (SyntaxError, ValueError):
+            assert expression is None, text
+            outcomes["refused"] += 1
+        else:
+            assert expression is not None and expression.value == expected, text
+            outcomes["undefined" if expected is None else "read"] += 1
+    assert min(outcomes[kind] for kind in ("refused", "undefined", "read")) > 40, outcomes
+
+
+def test_random_expressions_are_uniform_over_trees_and_orders() -> None:
+    # With minus alone the 2 trees over 3! orders are 12 different texts.
+    rng = np.random.default_rng(0)
+    counts = Counter(random_expression((1, 2, 3), rng, "-") for _ in range(12_000))
+    assert len(counts) == 12
+    assert "1 - (2 - 3)" in counts and "3 - 2 - 1" in counts
+    assert all(850 < count < 1150 for count in counts.values())  # 1000 expected, 5 standard errors
+
+
+@pytest.mark.parametrize(
+    ("numbers", "target", "operators"),
+    [
+        ((3, 3, 8, 8), 24, "+-*/"),  # only 8 / (3 - 8 / 3)
+        ((1, 3, 4, 6), 24, "+-*/"),  # only 6 / (1 - 3 / 4)
+        ((44, 19, 35), 98, "+-"),
+        ((5, 5, 7, 1), 0, "-/"),  # zero divided by the rest
+        ((4, 4, 9, 9, 9), 0, "-*"),  # zero times the rest, which is no table any more
+        ((25, 50, 75, 100, 3, 6), 952, "+-*/"),  # a famous one of the television show
+    ],
+)
+def test_solutions_are_right(numbers: tuple[int, ...], target: int, operators: str) -> None:
+    text = solve(numbers, target, operators)
+    assert text is not None
+    expression = parse(text)
+    assert expression is not None
+    assert (expression.text, expression.value) == (text, target)
+    assert sorted(expression.numbers) == sorted(numbers)
+    assert {part for part in text.split() if part in {"+", "-", "*", "/"}} <= set(operators)
+
+
+def every_value(numbers: tuple[Fraction, ...]) -> set[Fraction]:
+    """All values, found the obvious way: combine any two numbers and repeat with the rest."""
+    if len(numbers) == 1:
+        return set(numbers)
+    values: set[Fraction] = set()
+    for i, j in itertools.permutations(range(len(numbers)), 2):
+        rest = tuple(number for k, number in enumerate(numbers) if k not in (i, j))
+        left, right = numbers[i], numbers[j]
+        for value in (left + right, left - right, left * right, *([left / right] if right else [])):
+            values |= every_value((*rest, value))
+    return values
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (3, 3, 8, 8), (1, 1, 2, 7), (2, 2, 2, 2)])
+def test_solver_finds_exactly_what_brute_force_finds(numbers: tuple[int, ...]) -> None:
+    reachable = every_value(tuple(map(Fraction, numbers)))
+    targets = range(-30, 100)
+    assert [target for target in targets if solve(numbers, target)] == [t for t in targets if t in reachable]
+
+
+def task(numbers: tuple[int, ...], target: int) -> Countdown:
+    """An environment with a given task instead of a random one."""
+    env = Countdown()
+    env.reset(seed=0)
+    env._numbers, env._target = numbers, target
+    return env
+
+
+@pytest.mark.parametrize(
+    ("answer", "observation", "reward", "success", "uses_the_numbers", "value"),
+    [
+        ("44+19+35", "44 + 19 + 35 = 98\nCorrect.", 1.0, True, True, "98"),
+        ("-(-44 - 19) + 35", "-(-44 - 19) + 35 = 98\nCorrect.", 1.0, True, True, "98"),
+        ("44 + 19 - 35", "44 + 19 - 35 = 28\nThe target is 98.", 0.1, False, True, "28"),
+        ("44 + 54", "44 + 54 = 98\nUse each of the numbers exactly once.", 0.0, False, False, "98"),
+        ("44 + 19", "44 + 19 = 63\nUse each of the numbers exactly once.", 0.0, False, False, "63"),
+        (
+            "44 + 19 + 35 + 35 - 35",
+            "44 + 19 + 35 + 35 - 35 = 98\nUse each of the numbers exactly once.",
+            *(0.0, False, False, "98"),
+        ),
+    ],
+)
+def test_grades_worked_by_hand(
+    answer: str, observation: str, reward: float, success: bool, uses_the_numbers: bool, value: str
+) -> None:
+    env = task((44, 19, 35), 98)
+    assert env.step(answer) == (
+        observation,
+        reward,
+        True,
+        False,
+        {
+            "success": success,
+            "action_is_valid": True,
+            "action_is_effective": True,
+            "value": value,
+            "uses_the_numbers": uses_the_numbers,
+        },
+    )
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"operators": "+-*/"},
+    {"counts": 2, "operators": "/", "target_range": [2, 9]},
+    {"counts": [5, 6], "number_range": [1, 12], "target_range": [-50, 1000], "operators": "*-"},
+    {"number_range": [999_000, 1_000_000], "target_range": [0, 1_000_000]},
+]
+
+
+@pytest.mark.parametrize("arguments", KINDS, ids=str)
+def test_tasks_stay_in_range_and_have_a_solution(arguments: dict[str, Any]) -> None:
+    env = Countdown(**json.loads(json.dumps(arguments)))
+    counts = arguments.get("counts", [3, 4])
+    low, high = arguments.get("number_range", (1, 99))
+    least, most = arguments.get("target_range", (10, 99))
+    for seed in range(40):
+        observation, _ = env.reset(seed=seed)
+        assert observation in env.observation_space
+        assert len(env.numbers) in ([counts] if isinstance(counts, int) else counts)
+        assert all(low <= number <= high for number in env.numbers)
+        assert least <= env.target <= most
+        answer = solve(env.numbers, env.target, env.operators)
+        assert answer is not None and answer in env.action_space
+        observation, reward, _, _, info = env.step(answer)
+        assert observation in env.observation_space
+        assert (reward, info["success"]) == (1.0, True)

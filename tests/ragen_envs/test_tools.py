@@ -1,0 +1,101 @@
+"""Tools-v0: the state that is reached counts, and no way is shorter; and the store by calls."""
+
+from typing import Any
+
+import pytest
+
+from ragen_envs import Tools, WebShop, WebShopTools, best_action, difficulty
+from ragen_envs.calling.tool import write_call
+from ragen_envs.tools.domain import LENGTHS
+from ragen_envs.tools.env import DOMAINS, SPLITS
+from ragen_envs.webshop.env import SPLITS as SHOP_SPLITS
+
+
+def started(seed: int = 0, **kwargs: Any) -> Tools:
+    env = Tools(**kwargs)
+    env.reset(seed=seed)
+    return env
+
+
+def orders(**kwargs: Any) -> Tools:
+    """An episode whose rows and goal are written here: Anna's mug must be cancelled."""
+    env = started(domains=["orders"], calls=3, **kwargs)
+    database = env.domain.database
+    for table in ("customers", "products", "orders"):
+        database.change(f"DELETE FROM {table}")
+    database.insert("customers", [(11, "Anna", "Oslo"), (12, "Ben", "Rome")])
+    database.insert("products", [(21, "mug", 5), (22, "lamp", 30)])
+    database.insert("orders", [(31, 11, 21, 2), (32, 11, 22, 1), (33, 12, 21, 4)])
+    env._goal = (((11, "Anna", "Oslo"), (12, "Ben", "Rome")), ((11, 22, 1), (12, 21, 4)))
+    return env
+
+
+def called(env: Tools, name: str, /, **arguments: Any) -> tuple[str, float, bool, dict[str, Any]]:
+    text, reward, terminated, _, info = env.step(write_call(name, arguments))
+    return text, reward, terminated, info
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_oracle_needs_as_many_calls_as_the_task_says(split: str, length: int) -> None:
+    env = Tools(split=split, calls=length)
+    kinds = set()
+    for seed in range(12):
+        env.reset(seed=seed)
+        kinds.add(type(env.domain))
+        assert difficulty(env) == length
+        for left in range(length, 0, -1):
+            assert difficulty(env) == left
+            _, reward, terminated, _, info = env.step(best_action(env, left))
+            assert not info["tool_failed"] and (reward, terminated) == ((1.0, True) if left == 1 else (0.0, False))
+        assert info["success"]
+    assert kinds == {DOMAINS[name] for name in SPLITS[split][0]}
+
+
+def test_the_state_counts_and_not_the_calls() -> None:
+    """The same end by another way: a wrong order is placed and cancelled, and the city is changed there and back."""
+    env = orders()
+    assert called(env, "place_order", customer_id=12, product_id=22, quantity=1)[:3] == ("order 100 placed", 0.0, False)
+    assert called(env, "cancel_order", order_id=31)[1:3] == (0.0, False)
+    assert called(env, "change_city", customer_id=11, city="Lima")[1:3] == (0.0, False)
+    assert called(env, "change_city", customer_id=11, city="Oslo")[1:3] == (0.0, False)
+    assert called(env, "cancel_order", order_id=100)[1:3] == (1.0, True)
+    env = orders()
+    assert called(env, "cancel_order", order_id=33)[1:3] == (0.0, False)
+    assert called(env, "cancel_order", order_id=31)[1:3] == (0.0, False)  # that of Ben is gone, too
+
+
+def test_hard_arguments_are_results() -> None:
+    env = orders()
+    for value in (10**30, -1, 2**63):
+        assert called(env, "cancel_order", order_id=value)[0].startswith("Error: ")
+    for text in ("\ud800", "'; DROP TABLE customers; --", "x" * 3000):
+        assert called(env, "find_customer", name=text)[0].startswith("Error: ")
+    assert called(env, "find_customer", name="Anna")[0] == "customer 11: Anna, Oslo"
+
+
+@pytest.mark.parametrize("split", SHOP_SPLITS)
+def test_a_seed_has_the_goal_and_the_page_that_it_has_in_the_shop(split: str) -> None:
+    """Regression: a seed of a held-out split drew a goal. The fourth reset, without a seed, goes on from the third."""
+    shop, env = WebShop(catalog="toy", split=split), WebShopTools(catalog="toy", split=split)
+    for seed in (0, 1, 2, None):
+        page, info = shop.reset(seed=seed)
+        assert env.reset(seed=seed) == (page, {**info, "tool": "", "tool_failed": False})
+    env.close()
+    shop.close()
+
+
+def test_the_oracle_buys_what_is_wanted_and_earns_what_it_earns_in_the_shop() -> None:
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(6):
+        shop.reset(seed=seed)
+        env.reset(seed=seed)
+        for left in range(10, 0, -1):
+            ours, theirs = env.step(best_action(env, left)), shop.step(best_action(shop, left))
+            assert ours[:4] == theirs[:4]
+            assert {key: ours[4][key] for key in theirs[4]} == theirs[4]
+            if ours[2]:
+                break
+        assert ours[4]["success"] and ours[1] == 1.0 and ours[4]["tool"] in ("click", "buy")
+    env.close()
+    shop.close()

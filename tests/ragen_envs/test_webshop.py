@@ -1,0 +1,133 @@
+"""The WebShop environment: observations, rewards, options, limits, bounds, faults, threads."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.env import search_for
+from ragen_envs.webshop.local_store import StoreSettings, local_store
+from ragen_envs.webshop.session import AvailableActions
+
+TOY = StoreSettings("toy", False, None)
+
+
+@pytest.fixture
+def env() -> Iterator[WebShop]:
+    """A toy store, at the start of goal 0."""
+    made = WebShop(catalog="toy")
+    made.reset(options={"goal": 0})
+    yield made
+    made.close()
+
+
+def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
+    """By hand: the kind is right, none of the attributes, the price is: 1 · (0 + 1) / (attributes + 1)."""
+    shop = local_store(TOY).shop()
+    goal = shop.goal(0)
+    wrong = next(
+        product
+        for product in shop.catalog.products()
+        if product.query == goal.query
+        and product.price < goal.price_upper
+        and not set(product.attributes) & set(goal.attributes)
+    )
+    env.step(search_for(wrong.title))
+    env.step(f"click[{wrong.asin.lower()}]")
+    observation, reward, terminated, truncated, info = env.step("click[buy now]")
+    assert reward == info["task_score"] == pytest.approx(1 / (len(goal.attributes) + 1))
+    assert (terminated, truncated, info["success"], info["purchased"]) == (True, False, False, True)
+    assert dict(info["reward_parts"])["r_att"] == 0.0
+    assert observation.startswith("Thank you for shopping with us!")
+    after = env.step("search[clothing]")
+    assert after[:4] == (observation, 0.0, True, False)
+    assert after[-1]["task_score"] == info["task_score"]
+
+
+def test_success_is_a_score_of_one_whatever_is_paid() -> None:
+    goal = local_store(TOY).shop().goal(3)
+    for reward in ("fixed", "webshop", "tiered", "success"):
+        env = WebShop(catalog="toy", reward=reward)
+        env.reset(options={"goal": 3})
+        total = 0.0
+        for action in (
+            search_for(goal.name),
+            f"click[{goal.asin}]",
+            "click[features]",
+            "click[< prev]",
+            "click[Buy Now]",
+        ):
+            _, paid, terminated, _, info = env.step(action)
+            total += paid
+        assert (terminated, info["success"], info["task_score"]) == (True, True, 1.0)
+        assert total == pytest.approx(1.0)
+        assert (paid == 1.0) == (reward != "tiered")  # credit on the way
+
+
+def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> None:
+    """Regression: `buy[…]` was no action."""
+    assert not env.step("buy[now]")[-1]["action_is_valid"]
+    asins = env.step("search[shoe]")[-1]["available_actions"].buyable
+    assert len(asins) == 10 and set(asins) < set(env.session.answer.available_actions.clickables)
+    assert not env.step("buy[b000000000]")[-1]["action_is_valid"]
+    assert not env.step("buy[now]")[-1]["action_is_valid"]
+    clicked = [env.step(f"click[{asins[1]}]"), env.step("click[buy now]")][-1]
+    for actions in (
+        (f"buy[{asins[1].upper()}]",),
+        (f"click[{asins[1]}]", f"buy[ {asins[1]} ]"),
+        (f"click[{asins[1]}]", "click[features]", f"buy[{asins[1]}]"),
+        (f"click[{asins[1]}]", "buy[now]"),
+    ):
+        env.reset(options={"goal": 0})
+        env.step("search[shoe]")
+        assert [env.step(action) for action in actions][-1] == clicked
+    assert clicked[-1]["purchased"] and clicked[-1]["available_actions"] == AvailableActions(False, ())
+    assert not env.step(f"buy[{asins[1]}]")[-1]["action_is_valid"]  # bought once
+
+
+@pytest.mark.parametrize("split", ["test", "eval_by_product"])
+def test_held_out_goals_are_played_in_their_order_each_once(split: str) -> None:
+    goals = (env := WebShop(catalog="synthetic:300", split=split)).count()
+    played = [env.reset(seed=seed)[1]["goal_id"] for seed in range(goals)]
+    assert len(set(played)) == goals
+    assert played[:9] == [env.reset(options={"index": index})[1]["goal_id"] for index in range(9)]
+    assert env.reset(seed=goals + 3)[1]["goal_id"] == played[3]
+    assert {env.reset()[1]["goal_id"] for _ in range(20)} <= set(played)  # without a seed they are drawn
+
+
+def test_goals_are_drawn_from_the_split_and_the_seed() -> None:
+    goals = local_store(TOY).shop().goals
+    env, twin = WebShop(catalog="toy", split="test"), WebShop(catalog="toy", split="test")
+    drawn = [env.reset(seed=seed)[1]["goal_id"] for seed in range(20)]
+    assert set(drawn) <= set(goals.split("test")) and len(set(drawn)) > 5
+    assert [twin.reset(seed=seed)[1]["goal_id"] for seed in range(20)] == drawn
+    env.reset(seed=3)
+    twin.reset(seed=3, options={"goal": 0})
+    assert env.reset()[1] == twin.reset()[1]  # the option does not shift later starts
+
+
+def buy(env: ToyShop, goal: int, looks: str) -> tuple[str, ...]:
+    """The faults of buying the first product that looks so."""
+    env.reset(options={"goal": goal})
+    env.step(f"search:{looks}")
+    hit = next(hit for hit in env.hits if set(looks.split()) <= set(hit.title.lower().split()))
+    return tuple(env.step(f"buy:{hit.asin}")[-1]["faults"])
+
+
+def test_a_toy_purchase_lacks_what_it_lacks() -> None:
+    env = ToyShop(split="all", max_steps=None)
+    goal = local_store(env.settings).shop().goal(57)
+    assert goal.attributes == ("blue", "medium size", "button front") and goal.query == "clothing"
+    assert buy(env, 57, "medium blue clothing") == ()
+    assert buy(env, 57, "medium red clothing")[0] == "wrong color"
+    assert buy(env, 57, "small blue clothing")[0] == "wrong size"
+    assert buy(env, 57, "small red shoe")[:3] == ("wrong kind", "wrong color", "wrong size")
+    found = buy(env, 57, "medium red clothing")
+    assert set(found) <= {"wrong color", "wrong attribute", "too dear"}
+    cheap = next(goal for goal in local_store(env.settings).shop().goals if goal.price_upper < 60)
+    size, color, *_, kind = next(
+        product.title.lower().split()
+        for product in local_store(env.settings).shop().catalog.products()
+        if product.price > 100 and product.query == cheap.query
+    )
+    assert buy(env, cheap.id, f"{size} {color} {kind}")[-1] == "too dear"

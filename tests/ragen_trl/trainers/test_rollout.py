@@ -1,0 +1,260 @@
+"""What a rollout plays and how it is rewarded: several environments, data sets, refills, reward functions, failures."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+
+from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.credit.estimators import goes_on
+from ragen_trl.rollout.seeds import REFILL
+from ragen_trl.trainers.checks import EnvironmentsFailError
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.trainers import (
+    LAKE,
+    AnyReply,
+    Lottery,
+    Spy,
+    contexts,
+    logged,
+    lottery,
+    made_up,
+    parameters,
+    small_trainer,
+)
+
+BANDIT = "ragen/Bandit-v0"
+RESUMED: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2}
+
+
+def run(folder: Path, env: Any = None, **options: Any) -> Any:
+    """Train on rollouts of 4 groups of 4."""
+    trainer = small_trainer(folder, env, trainer=Spy, **{"per_device_train_batch_size": 16, **options})
+    trainer.train()
+    return trainer
+
+
+def resumed_equals(unbroken: Any, env: Any, **options: Any) -> None:
+    """A run that goes on from the second of four updates plays and ends like this one."""
+    folder = Path(unbroken.args.output_dir)
+    resumed: Any = small_trainer(folder, env, trainer=Spy, per_device_train_batch_size=16, **options)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    assert 0 < len(resumed.rollouts) < len(unbroken.rollouts)
+    assert resumed.rollouts == unbroken.rollouts[-len(resumed.rollouts) :]
+    end = parameters(unbroken)
+    assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
+
+
+# Several environments
+
+
+def cheap() -> AnyReply:
+    return lottery(1.0)()
+
+
+def dear() -> AnyReply:
+    return lottery(1000.0)()
+
+
+@pytest.mark.parametrize(("weights", "shares"), [(None, [2, 2]), ([3.0, 1.0], [3, 1])], ids=str)
+def test_each_environment_has_its_share_of_groups_and_its_own_figures(
+    tmp_path: Path, weights: Any, shares: list[int]
+) -> None:
+    options = {**RESUMED, "env_weights": weights}
+    trainer = run(tmp_path, [cheap, dear], **options)
+    for step, played in enumerate(trainer.rollouts):
+        wins = [env.win for env in trainer.envs[16 * step : 16 * step + 16]]
+        firsts = range(0, 16, 4)
+        assert all(len(set(wins[first : first + 4])) == 1 for first in firsts)
+        assert all(len({one.turns[0].observation for one in played[first : first + 4]}) == 1 for first in firsts)
+        assert [wins[::4].count(win) for win in (1.0, 1000.0)] == shares
+        row = trainer.state.log_history[step]
+        for name, win in (("cheap", 1.0), ("dear", 1000.0)):
+            own = [one for one, of in zip(played, wins, strict=True) if of == win]
+            assert row[f"{name}/success"] == pytest.approx(sum(one.success for one in own) / len(own))
+            assert row[f"{name}/return"] == pytest.approx(sum(one.episode_return for one in own) / len(own))
+        assert row["success"] == pytest.approx(sum(one.success for one in played) / 16)
+    resumed_equals(trainer, [cheap, dear], **options)
+
+
+def test_a_data_set_says_what_is_played_with_what_arguments_and_in_what_order(tmp_path: Path) -> None:
+    rows = {
+        "env": [LAKE, BANDIT, LAKE, LAKE, BANDIT, LAKE, LAKE, BANDIT],
+        "seed": [20_001, 20_002, 20_003, 20_004, 20_005, 20_001, 20_007, 20_002],
+        "kwargs": ['{"is_slippery": false}', "", "", '{"is_slippery": false}', "", "", "", ""],
+        "level": [1, 2, 3, 4, 5, 6, 7, 8],
+    }
+    levels: list[int] = []
+
+    def level(level: list[int], env: list[str], **_: Any) -> list[float]:
+        levels.extend(level)
+        assert env == [rows["env"][one - 1] for one in level]
+        return [0.0] * len(level)
+
+    trainer = run(tmp_path, train_dataset=Dataset.from_dict(rows), reward_funcs=[level], max_steps=2)
+    assert [{one.seed for one in group} for group in trainer.groups()] == [{seed} for seed in rows["seed"]]
+    envs = trainer.envs[::4]
+    assert ["Bandit" in type(env).__name__ for env in envs] == [env == BANDIT for env in rows["env"]]
+    assert [env for env in range(8) if rows["env"][env] == LAKE and "slippery" not in envs[env].instruction] == [0, 3]
+    assert levels == [one for one in rows["level"] for _ in range(4)]
+
+
+# Refills
+
+
+class Dull(Lottery):
+    """A lottery in which most tickets never win, whatever the outcome seed."""
+
+    def _start(self, options: Any) -> str:
+        self.win = float(self.np_random.random() < 0.25)
+        return super()._start(options)
+
+
+def dull() -> AnyReply:
+    return AnyReply(Dull(), think=False, max_turns=1, max_actions=1, max_actions_per_turn=1)
+
+
+def has_spread(group: list[Trajectory]) -> bool:
+    return len({member.episode_return for member in group}) > 1
+
+
+def test_rollouts_of_new_starts_are_added_until_enough_groups_have_spread(tmp_path: Path) -> None:
+    """Half of 4 groups is wanted, and a quarter of the groups has spread; then a run that resumes."""
+    options = {**RESUMED, "filter_ratio": 0.5, "max_refills": 20}
+    trainer = run(tmp_path, dull, **options)
+    groups, needed = iter(trainer.groups()), []
+    for batch, row in zip(trainer.batches, trainer.state.log_history[:4], strict=True):
+        own: list[list[Trajectory]] = []
+        while sum(map(has_spread, own)) < 2:
+            own += [next(groups) for _ in range(4)]
+        needed.append(len(own) // 4)
+        assert row["filter/trajectories_sampled"] == 4 * len(own)
+        assert (row["filter/kept_groups"], row["filter/trajectories_used"]) == (2, 8)
+        stds = [torch.tensor([one.episode_return for one in group]).std().item() for group in own]
+        best = sorted(range(len(own)), key=lambda index: (-stds[index], index))[:2]
+        assert contexts(batch) == sorted(member.token_ids for index in best for member in own[index])
+    assert next(groups, None) is None  # not one rollout more
+    assert max(needed) > 1
+    seeds = [[group[0].seed for group in trainer.groups()][first : first + 4] for first in range(0, 4 * sum(needed), 4)]
+    assert len({seed for rollout in seeds for seed in rollout}) == 4 * sum(needed)
+    assert sum(max(rollout) < REFILL for rollout in seeds) == 4
+    assert all(min(rollout) >= REFILL or max(rollout) < REFILL for rollout in seeds)
+    resumed_equals(trainer, dull, **options)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"gradient_accumulation_steps": 4, "steps_per_generation": 1, "num_iterations": 2, "max_steps": 3},
+        {"gradient_accumulation_steps": 1, "steps_per_generation": 2, "max_steps": 4},
+    ],
+)
+def test_no_schedule_of_updates_repeats_a_refill_or_an_outcome(tmp_path: Path, schedule: dict[str, int]) -> None:
+    """Regression: with several rollouts a step and several updates on each, two rollouts had one number."""
+    trainer = run(tmp_path, lottery(win=0.0), max_refills=2, **schedule)
+    seeds = [group[0].seed for group in trainer.groups()]
+    assert len(set(seeds)) == len(seeds)
+    assert sum(seed >= REFILL for seed in seeds) == 2 * len(seeds) // 3
+    assert len({one.outcome_seed for one in trainer.played}) == len(trainer.played)
+    assert trainer.batches == []  # nothing has spread: it gives up
+
+
+# Reward functions
+
+
+def by_seed(trajectory: list[Trajectory], **_: Any) -> list[float | None]:
+    """Something for outcomes of odd seeds, nothing at all for the others."""
+    return [0.25 * (one.outcome_seed % 7) if one.outcome_seed % 2 else None for one in trajectory]  # type: ignore[operator]
+
+
+def test_rewards_are_added_up_and_then_normalised(tmp_path: Path) -> None:
+    """2 · return + 3 · extra, normalised within groups; a None adds nothing. Functions see whole trajectories."""
+    seen: list[dict[str, Any]] = []
+
+    def spy(**columns: Any) -> list[float | None]:
+        seen.append(columns)
+        return by_seed(columns["trajectory"])
+
+    trainer = run(tmp_path, lottery(), reward_funcs=[spy], reward_weights=[2.0, 3.0], max_steps=1)
+    (rollout,), (batch,), (columns,) = trainer.learnt, trainer.batches, seen
+    extra = torch.tensor([given or 0.0 for given in by_seed(rollout.trajectories)])
+    environment = torch.tensor([one.episode_return for one in rollout.trajectories])
+    assert extra.count_nonzero() > 0 and None in by_seed(rollout.trajectories)
+    torch.testing.assert_close(rollout.returns, 2 * environment + 3 * extra)
+    torch.testing.assert_close(trainer.credited[0], group_advantages(2 * environment + 3 * extra, 4))
+    torch.testing.assert_close(batch["advantages"].sort().values, trainer.credited[0].sort().values)
+    assert columns["trajectory"] == trainer.played and columns["seed"] == [one.seed for one in trainer.played]
+    assert {"completions", "completion_ids", "trainer_state", "log_metric", "log_extra"} <= columns.keys()
+    row = trainer.state.log_history[0]
+    assert row["success"] == sum(one.success for one in trainer.played) / 16  # the environment's
+
+
+# Environments that fail
+
+
+class Fragile(Lottery):
+    """Crashes in its second draw, or hangs there, from every third start state; ``always``: at once."""
+
+    gate: Event | None = None
+    always = False
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        if self.always or (self.drawn == 1 and int(self.ticket.split()[1]) % 3 == 0):
+            if self.gate is None:
+                raise OSError("the shop is on fire")
+            self.gate.wait(60)
+        observation, reward, _, info = super()._act(action)
+        return observation, reward, self.drawn == self.draws, info
+
+    def _start(self, options: Any) -> str:
+        self.ticket = super()._start(options)
+        return self.ticket
+
+
+def fragile() -> AnyReply:
+    return AnyReply(Fragile(draws=3), think=False, max_turns=3, max_actions=99, max_actions_per_turn=1)
+
+
+@pytest.fixture
+def gate() -> Iterator[Event]:
+    made = Event()
+    yield made
+    made.set()
+
+
+@pytest.mark.parametrize("limit", ["crash", "timeout"])
+def test_training_goes_on_among_environments_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Event, limit: str
+) -> None:
+    options: dict[str, Any] = {"advantage": "turn_gae", "env_failure_penalty": -3.0}
+    if limit == "timeout":
+        monkeypatch.setattr(Fragile, "gate", gate)
+        options["env_timeout"] = 0.2
+    trainer = run(tmp_path, fragile, **options)
+    failed = [one for one in trainer.played if one.limit == limit]
+    assert 0 < len(failed) < len(trainer.played) == 32
+    assert {one.turns[-1].reward for one in failed} == {-3.0}
+    assert {len(one.turns) for one in failed} == {2}
+    assert sum(logged(trainer, "rollout/env_failures")) == len(failed)
+    assert all(map(math.isfinite, logged(trainer, "loss")))
+    assert all(bool(value.isfinite().all()) for value in parameters(trainer).values())
+
+
+def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug in an environment must not be trained on for hours, with a warning at the top of the log."""
+    monkeypatch.setattr(Fragile, "always", True)
+    with pytest.raises(EnvironmentsFailError, match="all 8 episodes failed in the environment (?s:.*)on fire"):
+        small_trainer(tmp_path, fragile, max_steps=1).train()
+
+
+def test_nothing_is_worth_anything_after_a_failure() -> None:
+    """However limits are valued: there is no state."""
+    for limit, worth in (("crash", False), ("timeout", False), ("turns", True)):
+        assert goes_on(made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit), "all") == worth

@@ -1,0 +1,281 @@
+"""Ranking by hand, against the plain sum over all documents to the last bit, and against Lucene's own rankings."""
+
+import functools
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from webshop_server.catalog.catalog import MemoryCatalog
+from webshop_server.catalog.product import Product
+from webshop_server.catalog.synthetic.generator import synthetic_products
+from webshop_server.search import ranking
+from webshop_server.search.build import K1, B, coarse_lengths, document_text, special_keys
+from webshop_server.search.index import SearchIndex
+from webshop_server.text.analyzer import tokens
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """As much of a catalogue as an index needs."""
+
+    listed: Sequence[Product]
+    hash: str = "5eed" * 16
+    folder: Path | None = None
+
+    def products(self) -> Sequence[Product]:
+        return self.listed
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+
+class PlainSum:
+    """Every document's score from its words: one row of counts a document, one column a term."""
+
+    def __init__(self, products: Sequence[Product]) -> None:
+        texts = [Counter(tokens(document_text(product))) for product in products]
+        self._asins = [product.asin for product in products]
+        self._columns = {term: number for number, term in enumerate(sorted(set().union(*texts)))}
+        self._counts = np.zeros((len(texts), len(self._columns)), np.float32)
+        for row, text in enumerate(texts):
+            for term, count in text.items():
+                self._counts[row, self._columns[term]] = count
+        lengths = np.array([text.total() for text in texts])
+        self._counted = int(np.count_nonzero(lengths))
+        average = np.float32(lengths.sum() / self._counted)
+        one = np.float32(1)
+        self._norms = one / (K1 * ((one - B) + B * coarse_lengths(lengths).astype(np.float32) / average))
+        self._ranked: dict[str, list[tuple[str, float]]] = {}
+
+    def scores(self, query: str, limit: int) -> list[tuple[str, float]]:
+        if query not in self._ranked:
+            self._ranked[query] = self._rank(query)
+        return self._ranked[query][:limit]
+
+    def _rank(self, query: str) -> list[tuple[str, float]]:
+        totals = np.zeros(len(self._asins))
+        for term, occurrences in Counter(tokens(query)).items():
+            if term in self._columns:
+                counts = self._counts[:, self._columns[term]]
+                found = int(np.count_nonzero(counts))
+                weight = np.float32(occurrences) * np.float32(
+                    math.log(1 + (self._counted - found + 0.5) / (found + 0.5))
+                )
+                totals += weight - weight / (np.float32(1) + counts * self._norms)
+        found = [(asin, score) for asin, score in zip(self._asins, totals.astype(np.float32).tolist(), strict=True)]
+        return sorted((pair for pair in found if pair[1] > 0), key=lambda pair: (-pair[1], pair[0]))
+
+
+def drawn_products(count: int, words: int, seed: int) -> list[Product]:
+    """Products of words that follow Zipf's law, of all lengths, some equal and some without a word."""
+    rng = np.random.default_rng(seed)
+    often = 1 / np.arange(1, words + 1)
+    titles = [
+        " ".join(f"w{number}" for number in rng.choice(words, int(rng.lognormal(2, 1)), p=often / often.sum()))
+        for _ in range(count)
+    ]
+    titles[count // 2 :: 7] = titles[: len(titles[count // 2 :: 7])]
+    numbers = rng.permutation(count).tolist()
+    return [
+        Product(f"P{number:04d}", title, "c", f"phrase {number % 5}", f"path {number % 3}")
+        for number, title in zip(numbers, titles, strict=True)
+    ]
+
+
+def queries(products: Sequence[Product], count: int, seed: int) -> list[str]:
+    """Words of products, frequent and rare, repeated and unknown ones; also none at all."""
+    draw = random.Random(seed)
+    texts = [document_text(product) for product in products]
+    made = ["", "the of", "unknownword", texts[0]]
+    for _ in range(count):
+        words = draw.choice(texts).split() or ["w1"]
+        some = [draw.choice(words) for _ in range(draw.randint(1, 12))]
+        made.append(" ".join(some + some[: draw.choice((0, 0, 1, 3))] + draw.choice(([], ["w1", "w2"], ["nowhere"]))))
+    return made
+
+
+@functools.cache
+def drawn_shelf(count: int, words: int, seed: int) -> tuple[list[Product], PlainSum]:
+    """Drawn products and their plain sum; the `bounds` change neither."""
+    products = drawn_products(count, words, seed)
+    return products, PlainSum(products)
+
+
+@functools.cache
+def generated_shop(count: int) -> tuple[MemoryCatalog, PlainSum]:
+    """A generated shop and its plain sum; the `bounds` change neither."""
+    catalog = MemoryCatalog("shop", synthetic_products(count, seed=count), 0)
+    return catalog, PlainSum(list(catalog.products()))
+
+
+@pytest.fixture(params=["as it is", "not small", "small blocks"])
+def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes at which a catalogue of a test is a large one: many blocks, and no query is short."""
+    if request.param != "as it is":
+        monkeypatch.setattr(ranking, "SMALL", 0)
+    if request.param == "small blocks":
+        for name, value in {"BLOCK": 8, "FEW": 0, "_FIRST": 4, "_AT_ONCE": 32}.items():
+            monkeypatch.setattr(ranking, name, value)
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize(("count", "words", "seed"), [(2, 3, 0), (40, 10, 1), (300, 60, 2), (1000, 4000, 3)])
+def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, seed: int) -> None:
+    products, plain = drawn_shelf(count, words, seed)
+    index = SearchIndex.build(Shelf(products))
+    for query in queries(products, 25, seed):
+        for limit in (1, 7, 50, count):
+            assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize("count", [30, 1000])
+def test_rankings_of_a_generated_shop_equal_the_plain_sum(count: int) -> None:
+    catalog, plain = generated_shop(count)
+    index, products = SearchIndex.build(catalog), list(catalog.products())
+    asked = [text for product in products[:: count // 15] for text in (product.title, product.instruction) if text]
+    for query in (*asked, *queries(products, 15, 0)):
+        for limit in (10, 50):
+            assert index.search(query.split(" "), limit) == [asin for asin, _ in plain.scores(query, limit)]
+            assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
+    for special in ("<r> red", "<q> lip balms", f"<q> {products[0].query}", f"<c> {products[0].category}"):
+        whole = [product.asin for product in products if f"<q> {product.query}" == special]
+        whole = whole or [product.asin for product in products if f"<c> {product.category}" == special]
+        if whole:
+            assert list(index.search(special.split(" "))) == whole  # in the order of the catalogue, not of the index
+
+
+def product(asin: str, title: str, category: str = "fashion", query: str = "shoes", attributes: str = "") -> Product:
+    words = tuple(attributes.split(", ")) if attributes else ()
+    return Product(asin, title, category, query, "Clothing", attributes=words)
+
+
+SHOES = Shelf([product("C", "red shoe"), product("A", "blue shoe"), product("B", "red red")])
+
+
+def test_scores_worked_by_hand() -> None:
+    index = SearchIndex.build(SHOES)
+    # Three documents of the average length, so that the norm is k1. "blue": df 1, ln(1 + 2.5 / 1.5) = 0.9808, / 1.9.
+    # "red": df 2, ln(1 + 1.5 / 2.5) = 0.4700, times 2 / 2.9 where it stands twice, 1 / 1.9 where it stands once.
+    expected = [("A", 0.516226), ("B", 0.324140), ("C", 0.247370)]
+    assert [(asin, round(score, 6)) for asin, score in index.scores("red blue")] == expected
+    assert index.search(["red", "blue"]) == ["A", "B", "C"]
+    assert index.search(["red", "blue"], limit=1) == ["A"]
+    # A word that is asked for twice counts twice: "red" now beats "blue" where it stands twice.
+    assert [round(score, 6) for _, score in index.scores("red blue red")] == [0.648281, 0.516226, 0.494741]
+    assert index.search(["Reds!"]) == ["B", "C"]
+    assert index.search(["shoe"]) == ["A", "C"]  # equal scores: by identifier, whatever the order of the catalogue
+    assert index.search(["the"]) == index.search(["green"]) == index.search([""]) == index.search([]) == []
+    assert len(index) == 3
+
+
+def test_lengths_are_as_coarse_as_a_byte() -> None:
+    # Above 40 the length less 24 keeps four bits: 56 - 24 = 32 = 1000 in binary, two zeros after it.
+    lengths = np.array([0, 1, 24, 39, 40, 41, 42, 55, 56, 59, 60, 100, 103, 104, 1000, 2**31 - 1])
+    coarse = [0, 1, 24, 39, 40, 40, 42, 54, 56, 56, 60, 96, 96, 104, 984, 24 + 15 * 2**27]
+    assert coarse_lengths(lengths).tolist() == coarse
+
+
+def test_document_text_is_that_of_the_original() -> None:
+    shirt = Product(
+        "X",
+        "A Shirt",
+        "fashion",
+        "q",
+        "p",
+        "Soft.",
+        ("First", "Second"),
+        options={"color": ("red", "b"), "size": ("s",)},
+    )
+    assert document_text(shirt) == "a shirt soft. first color: red, b, and size: s"
+    assert document_text(product("X", "Hat")) == "hat   "
+
+
+def test_special_queries() -> None:
+    shelf = Shelf(
+        [
+            product("Z", "sandal", "fashion", "beach shoes", "water proof, Red"),
+            product("M", "lamp", "garden", "lamps", "red"),
+            product("A", "boot", "fashion", "beach shoes"),
+        ]
+    )
+    index = SearchIndex.build(shelf)
+    assert list(special_keys(shelf.listed[0])) == ["<a> water proof", "<a> red", "<c> fashion", "<q> beach shoes"]
+    assert list(index.search(["<a>", "water", "proof"])) == ["Z"]
+    assert list(index.search(["<a>", "red"])) == ["Z", "M"]  # in the order of the catalogue
+    assert list(index.search(["<c>", "fashion"], limit=1)) == ["Z", "A"]  # all of them, as in the original
+    assert list(index.search(["<c>", "garden", "lamps"])) == ["M"]  # a category is one word
+    assert list(index.search(["<q>", "beach", "shoes"])) == ["Z", "A"]
+    assert list(index.search(["<q>", "beach"])) == list(index.search(["<a>"])) == list(index.search(["<c>"])) == []
+    assert index.search(["boot", "<c>", "garden"]) == ["A"]  # elsewhere they are words: the brackets are none
+
+
+def as_printed(scores: Sequence[float]) -> list[str]:
+    """Scores as pyserini gives them: four decimals, and a millionth less for each that is as good as the one before."""
+    printed: list[np.float32] = []
+    equal = 0
+    for score in scores:
+        rounded = np.float32(math.floor(score * 10_000 + 0.5) / 10_000)
+        equal = equal + 1 if printed and printed[-1] - rounded <= np.float32(1e-4) else 0
+        printed.append(rounded - np.float32(1e-6) * np.float32(equal) if equal else rounded)
+    return [f"{score:.6f}" for score in printed]
+
+
+def test_all_real_rankings_are_lucenes_to_the_last_decimal(real_data: Path) -> None:
+    listed = []
+    with (real_data / "webshop1k_products.jsonl").open(encoding="utf-8") as lines:
+        for record in map(json.loads, lines):
+            options = {name: tuple(values) for name, values in record["options"].items()}
+            texts = (record["Title"], record["category"], record["query"], "", record["Description"])
+            listed.append(Product(record["asin"], *texts, tuple(record["BulletPoints"]), options=options))
+    index = SearchIndex.build(Shelf(listed))
+    rankings = (real_data / "lucene_golden_top50_500q.tsv").read_text(encoding="utf-8").splitlines()
+    wrong = []
+    for query, golden in (line.split("\t") for line in rankings):
+        hits = index.scores(query)
+        printed = as_printed([score for _, score in hits])
+        if " ".join(f"{asin}:{score}" for (asin, _), score in zip(hits, printed, strict=True)) != golden.strip():
+            wrong.append(query)
+    assert len(rankings) == 250
+    assert wrong == []
+
+
+@dataclass
+class Counted:
+    """A catalogue of two products that counts how often they are read."""
+
+    folder: Path | None
+    hash: str = "cafe" * 16
+    reads: int = 0
+
+    def products(self) -> Iterator[Product]:
+        self.reads += 1
+        yield Product("B", "red shoe", "fashion", "shoes", "")
+        yield Product("A", "red shirt", "fashion", "shirts", "")
+
+    def __len__(self) -> int:
+        return 2
+
+    def one_builder(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def test_an_index_is_built_once_and_read_afterwards(tmp_path: Path) -> None:
+    shelf = Counted(tmp_path)
+    first = SearchIndex.open(shelf)
+    second = SearchIndex.open(shelf)
+    assert shelf.reads == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["search-cafecafecafecafe.index"]
+    assert first.scores("red shoes") == second.scores("red shoes") == SearchIndex.build(shelf).scores("red shoes")
+    assert second.search(["red", "shoes"]) == ["B", "A"]
+    assert list(second.search(["<q>", "shirts"])) == ["A"]
+    SearchIndex.open(Counted(tmp_path, hash="beef" * 16))
+    assert len(list(tmp_path.iterdir())) == 2  # another content, another file
