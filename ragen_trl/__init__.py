@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ragen_trl.rollout.env_specs import EnvSpec
     from ragen_trl.rollout.environments import make_chat, make_turns
     from ragen_trl.rollout.loop import play
-    from ragen_trl.trainers.starpo import StarPOTrainer
-    from ragen_trl.trainers.trajectory import TrajectoryTrainer
+    from ragen_trl.trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
 
 _MODULES = {
@@ -42,9 +41,8 @@ _MODULES = {
     "Sampling": "policies.sampling",
     "StarPOConfig": "config.starpo",
     "StarPOSConfig": "config.starpo",
-    "StarPOTrainer": "trainers.starpo",
+    "StarPOTrainer": "trainer",
     "Trajectory": "trajectory",
-    "TrajectoryTrainer": "trainers.trajectory",
     "Turn": "trajectory",
     "WarmStartConfig": "imitation.fine_tuning",
     "consistency_reward": "batching.rewards",
@@ -73,7 +71,6 @@ __all__ = [
     "StarPOSConfig",
     "StarPOTrainer",
     "Trajectory",
-    "TrajectoryTrainer",
     "Turn",
     "WarmStartConfig",
     "consistency_reward",

@@ -1,18 +1,123 @@
-"""Losses and penalties of one token or one trajectory, and how they are averaged.
+"""StarPO's objective, and the losses and penalties that it and other algorithms are made of.
 
-``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these. Here
-they serve the loss of episodes in several rows (``batching/segments.py``), metrics, and your own trainers.
-
-Whatever averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes. So the
-losses of the parts add up to the loss of the whole, which a mean of micro-batch means does not.
+Whatever averages takes the count over the *whole* optimizer step, all micro-batches and processes, so the losses of the
+parts add up to the loss of the step. A mean of micro-batch means would not, as soon as they differ in size.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 LengthNorm = Literal["sum", "mean", "const"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
+
+
+class PolicyLoss(NamedTuple):
+    """A micro-batch's part of the loss of its optimizer step, and (B, T) columns of which the log has the means."""
+
+    loss: torch.Tensor
+    columns: dict[str, torch.Tensor]
+
+
+def policy_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    shares: torch.Tensor,
+    step_tokens: torch.Tensor | float,
+    step_trajectories: torch.Tensor | float,
+    kind: Literal["grpo", "dapo", "dr_grpo", "cispo"] = "grpo",
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+    dual_clip: float | None = None,
+    ratios_of: Literal["token", "sequence"] = "token",
+    others: tuple[torch.Tensor, torch.Tensor] | None = None,
+    sampler_ratio: torch.Tensor | None = None,
+    ref_logprobs: torch.Tensor | None = None,
+    beta: float = 0.0,
+    unbiased_kl: bool = False,
+    longest: int | None = None,
+) -> PolicyLoss:
+    r"""StarPO's loss of the segments of a micro-batch.
+
+    .. math:: \ell_{it} = c_{it} \, \max\bigl(-\rho_{it} A_{it},\ -\mathrm{clip}(\rho_{it}) A_{it}\bigr)
+       + \beta \, k_3(\pi, \pi_{ref}), \qquad \rho_{it} = \pi(y_{it}) / \pi_{old}(y_{it})
+
+    ============= =========================================================== ==============================
+    kind          sum over                                                    divided by
+    ============= =========================================================== ==============================
+    ``"grpo"``    each trajectory's mean over its sampled tokens (StarPO)     trajectories of the step
+    ``"dapo"``    sampled tokens                                              sampled tokens of the step
+    ``"dr_grpo"`` sampled tokens                                              trajectories · ``longest``
+    ``"cispo"``   sampled tokens, :math:`-\mathrm{sg}[\min(\rho, \epsilon)] A \log \pi`  sampled tokens of the step
+    ============= =========================================================== ==============================
+
+    A trajectory that the model read in several contexts is several segments; each counts with its share of the
+    trajectory's sampled tokens, so windows change what is read and not what a token weighs.
+
+    Args:
+        logprobs: (B, T) log-probabilities under the trained policy, nats.
+        old_logprobs: (B, T) the same under the policy before the update, without gradient.
+        advantages: (B,), or (B, T) for one for each token.
+        mask: (B, T) bool, the sampled tokens.
+        shares: (B,) the part of its trajectory's sampled tokens that a segment has; 0 for filler.
+        step_tokens: Sampled tokens of the step.
+        step_trajectories: Trajectories of the step.
+        kind: See the table.
+        epsilon_low: Clip below 1.
+        epsilon_high: Clip above 1; the bound itself with ``"cispo"``.
+        dual_clip: Bound of the ratio where the advantage is negative; ``None``: none.
+        ratios_of: ``"sequence"``: ratios of whole trajectories, see `sequence_log_ratios`.
+        others: For ratios of sequences, what the other segments add, see there.
+        sampler_ratio: (B, T) or (B, 1) c, the correction for a sampler that is not the policy.
+        ref_logprobs: (B, T) log-probabilities under the reference; not read where ``beta`` is 0.
+        beta: Weight of the KL to the reference.
+        unbiased_kl: Multiply k3 by the ratio, so its gradient is the gradient of KL(π ‖ π_ref).
+        longest: L of ``"dr_grpo"``, tokens.
+
+    Raises:
+        ValueError: If the kind is unknown, a clip range is out of bounds or shapes do not fit.
+
+    Example:
+        >>> zeros, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+        >>> policy_loss(zeros, zeros, torch.tensor([2.0]), mask, torch.ones(1), 2, 1).loss
+        tensor(-2.)
+    """
+    off = ~mask
+    # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
+    logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
+    if advantages.ndim == 1:
+        advantages = advantages[:, None]  # (B, 1)
+    if ratios_of == "sequence":
+        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask, others)).detach()
+    ratio = (logprobs - old_logprobs).exp()  # (B, T)
+    if kind == "cispo":
+        per_token = -ratio.clamp(max=epsilon_high).detach() * advantages * logprobs
+        columns = {"cispo_clip_ratio": ((ratio > epsilon_high) & (advantages > 0)).float()}
+    else:
+        per_token = clipped_surrogate(logprobs, old_logprobs, advantages, epsilon_low, epsilon_high, dual_clip)
+        low, high = (ratio < 1 - epsilon_low) & (advantages < 0), (ratio > 1 + epsilon_high) & (advantages > 0)
+        clipped = {"low_mean": low, "high_mean": high, "region_mean": low | high}
+        columns = {f"clip_ratio/{name}": where.float() for name, where in clipped.items()}
+    if sampler_ratio is not None:
+        per_token = per_token * sampler_ratio
+    if beta and ref_logprobs is not None:
+        kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
+        if unbiased_kl:
+            kl = kl * ratio
+        per_token = per_token + beta * kl
+        columns["kl"] = kl.detach()
+    sums = per_token.masked_fill(off, 0.0).sum(dim=1)  # (B,)
+    if kind == "grpo":
+        loss = (sums / mask.sum(dim=1).clamp(min=1) * shares).sum() / step_trajectories
+    elif kind in ("dapo", "cispo"):
+        loss = sums.sum() / step_tokens
+    elif kind == "dr_grpo" and longest:
+        loss = sums.sum() / (step_trajectories * longest)
+    else:
+        raise ValueError(f"kind is {kind!r} and longest {longest}; choose 'grpo', 'dapo', 'cispo', or 'dr_grpo'")
+    return PolicyLoss(loss, columns)
 
 
 def clipped_surrogate(

@@ -1,4 +1,4 @@
-r"""A\*-PO over whole trajectories, in the hooks of `TrajectoryTrainer`.
+r"""A\*-PO over whole trajectories, in the hooks of `StarPOTrainer`.
 
 Stage 1 plays the reference policy (the model before training) from every start state and estimates V*. Stage 2 plays
 the model and regresses its log-ratio to the reference on what an episode earned beyond V*.
@@ -38,11 +38,10 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.trainers.checks import check_played
-from ragen_trl.trainers.metrics import masked_means
-from ragen_trl.trainers.reference import Reference, ReferenceWeightsError
-from ragen_trl.trainers.self_check import measure_gap
-from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trainer import StarPOTrainer
+from ragen_trl.training.checks import check_played
+from ragen_trl.training.reference import Reference, ReferenceWeightsError
+from ragen_trl.training.self_check import measure_gap
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class AStarPOTrainer(StarPOTrainer):
        \Delta = \sum_{t:\,m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)
 
     With LoRA the reference is the model without its adapter, or with the adapter that training began with; there is no
-    second model. Arguments and errors are as in `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train``
+    second model. Arguments and errors are as in `StarPOTrainer`; ``args`` is an ``AStarPOConfig``. ``train``
     begins with stage 1, whose episodes go into ``args.value_cache`` batch by batch.
 
     Attributes:
@@ -97,7 +96,7 @@ class AStarPOTrainer(StarPOTrainer):
         self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in `TrajectoryTrainer`. V* of an earlier call stays; the next refresh is counted from this one's begin."""
+        """As in `StarPOTrainer`. V* of an earlier call stays; the next refresh is counted from this one's begin."""
         self._last_refresh = 0
         self._window.clear()
         return super().train(*args, **kwargs)
@@ -244,13 +243,10 @@ class AStarPOTrainer(StarPOTrainer):
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
         mask = sampled_mask(inputs)
-        logprobs, entropies = self.score(model, inputs)
+        logprobs, _ = self.score(model, inputs)
         fit = regress(logprobs, mask, inputs, self.args)
-        per_row = {f"astar/{name}": column for name, column in fit.per_row.items()}
-        weights = inputs.get("trajectory_share", mask.any(dim=1))
-        means, weight = masked_means(per_row, weights, self._total), inputs["trajectory_weight"].item()
-        self.record("train", {name: mean * weight for name, mean in means.items()})
-        self.record("train", masked_means({"kl": fit.kl, "entropy": entropies}, mask, self._total))
+        self.record_means({f"astar/{name}": of_row for name, of_row in fit.per_row.items()}, inputs["trajectory_share"])
+        self.record_means({"kl": fit.kl}, mask)
         return fit.loss
 
     # Refreshes, start states and checkpoints
@@ -262,8 +258,8 @@ class AStarPOTrainer(StarPOTrainer):
             self._reference_episodes -= sum(values.episodes for values in self.values.values())  # they are asked again
             self.estimate_values()
 
-    def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """As in `TrajectoryTrainer`, from trainable start states only, and after a refresh if one is due."""
+    def training_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """As in `StarPOTrainer`, from trainable start states only, and after a refresh if one is due."""
         if self._refresh_is_due():
             self.reference.reanchor()
             self._last_refresh = self.state.global_step
@@ -303,7 +299,7 @@ class AStarPOTrainer(StarPOTrainer):
         rows_a_pass = self.args.per_device_train_batch_size
         with self.reference.model() as model:
             batch["ref_per_token_logps"], _ = self.score(model, batch, rows_a_pass)
-        if "trajectory" in batch:
+        if batch["parted"]:
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
             now, _ = self.score(self.model, batch, rows_a_pass)
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)

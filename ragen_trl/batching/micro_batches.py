@@ -1,97 +1,89 @@
-"""Fewer passes and less padding: full micro-batches of rows of similar length, in whatever order they were played.
+"""From a rollout's rows to the micro-batches of its updates, and what their losses are divided by.
 
 TRL splits a rollout into micro-batches as wide as its longest trajectory; after a filter they hold a row or two each.
-Here the rows of each step are sorted by length (or, as prefix trees, by how they begin) and fill micro-batches cut to
-their longest row; the others are not computed. A loss that is a sum over the step, divided by its totals, does not
-change; one that is a mean of each micro-batch would, and keeps TRL's.
+Here the rows of each update are sorted by length (or, as prefix trees, by how they begin) and fill micro-batches that
+are cut to their longest row; the others are empty and not computed. A loss that is a sum over the update, divided by
+the update's totals, does not change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ragen_trl.batching.batch import chosen_rows, cut_to_longest, is_rows, select_rows, whole_rows
-from ragen_trl.batching.loss_normalization import micro_batches_per_step
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, select_rows, whole_rows
 from ragen_trl.batching.shared_prefixes import PackedRows, prefix_order
 from ragen_trl.system.float64 import float64_tensor, in_float64
-
-if TYPE_CHECKING:
-    from ragen_trl.config.starpo import StarPOConfig
 
 Scorer = Callable[[torch.Tensor, slice, int], tuple[torch.Tensor, torch.Tensor | None]]
 
 
-def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
-    """Whether the loss has a part that is a mean or a quantile of each micro-batch, such as a mixture's router loss."""
-    return args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
-
-
-def packed(
-    micro_batches: Sequence[dict[str, Any]],
+def micro_batches(
+    batch: Mapping[str, Any],
+    count: int,
     accumulation_steps: int,
     batch_size: int,
     rank: int = 0,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
     shares_prefixes: bool = False,
 ) -> list[dict[str, Any]]:
-    """The same number of micro-batches; each step has as few as its rows fill, and before them empty ones.
+    """Divide a rollout's rows into ``count`` micro-batches; each update has as few as its rows fill, after empty ones.
 
-    The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of a step,
-    after which gradients are reduced over processes, has something to train on if any of the step has. The i-th
-    micro-batch has as many rows on every process, since losses gather over rows; at most ``batch_size``, unless
-    the step has more rows than its micro-batches can hold. ``gather`` joins tensors of one length from all processes.
+    The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of an
+    update, after which gradients are reduced over processes, has something to train on if any of the update has. Rows
+    of one trajectory are in one update, and updates have equally many trajectories, up to one. The i-th micro-batch has
+    as many rows on every process; at most ``batch_size``, unless the update has more rows than its micro-batches can
+    hold.
+
+    Args:
+        batch: This process's rows (`segments.segment_rows`), at least one; ``completion_mask`` is 0 in filler.
+        count: Micro-batches of the rollout.
+        accumulation_steps: Micro-batches of an update; divides ``count``, or is a multiple of it.
+        batch_size: Rows of a micro-batch.
+        rank: Index of this process.
+        gather: Joins tensors of one length from all processes.
+        shares_prefixes: Whether rows are stored as prefix trees.
     """
-    size = micro_batches_per_step(len(micro_batches), accumulation_steps)
-    rollout = {
-        key: _joined([part[key] for part in micro_batches]) if is_rows(value) else value
-        for key, value in micro_batches[0].items()
-    }
-    used = rollout["completion_mask"].any(dim=1).nonzero().flatten()
-    of_steps, most_rows = _dealt_out(used, rollout.get("trajectory"), len(micro_batches) // size, rank, gather)
+    size = min(count, accumulation_steps)  # micro-batches of an update, from this rollout
+    used = batch["completion_mask"].any(dim=1).nonzero().flatten()
+    of_updates, most_rows = _dealt_out(used, batch["trajectory"], count // size, rank, gather)
     parts: list[dict[str, Any]] = []
-    for rows, most in zip(of_steps, most_rows, strict=True):
+    for rows, most in zip(of_updates, most_rows, strict=True):
         filled = min(size, -(-most // batch_size))
-        parts += [select_rows(rollout, [], 1)] * (size - filled)
+        parts += [select_rows(batch, [], 1)] * (size - filled)
         if filled:
-            of_step = select_rows(rollout, rows.tolist(), most)
-            order = _by_prefix(of_step) if shares_prefixes else torch.argsort(row_lengths(of_step), stable=True)
-            parts += [_rows_of(of_step, chosen) for chosen in order.tensor_split(filled)]
+            of_update = select_rows(batch, rows, most)
+            order = _by_prefix(of_update) if shares_prefixes else torch.argsort(row_lengths(of_update), stable=True)
+            for chosen in order.tensor_split(filled):
+                parts.append(cut_to_longest({key: chosen_rows(value, chosen) for key, value in of_update.items()}))
     return [dict(part) for part in parts]
 
 
 def _dealt_out(
     used: torch.Tensor,
-    trajectories: torch.Tensor | None,
-    steps: int,
+    trajectories: torch.Tensor,
+    updates: int,
     rank: int,
     gather: Callable[[torch.Tensor], torch.Tensor],
-) -> tuple[list[torch.Tensor], list[int]]:
-    """This process's rows of each optimizer step, and the most rows that a process has in each.
-
-    Rows that are parts of one trajectory are in one step. A step has as many trajectories as the others, up to one.
-    """
-    if trajectories is None:
-        counts = _shares(gather(used.new_tensor([len(used)])).tolist(), steps)
-        return list(used.split(counts[rank])), [max(of_step) for of_step in zip(*counts, strict=True)]
+) -> tuple[list[list[int]], list[int]]:
+    """This process's rows of each update, and the most rows that a process has in each."""
     rows: dict[int, list[int]] = {}
     for row, trajectory in zip(used.tolist(), trajectories[used].tolist(), strict=True):
         rows.setdefault(trajectory, []).append(row)
-    counts = _shares(gather(used.new_tensor([len(rows)])).tolist(), steps)
     units, dealt = list(rows.values()), []
-    for count in counts[rank]:
-        dealt.append(used.new_tensor([row for unit in units[:count] for row in unit]))
+    for count in _shares(gather(used.new_tensor([len(units)])).tolist(), updates)[rank]:
+        dealt.append([row for unit in units[:count] for row in unit])
         units = units[count:]
-    everywhere = gather(used.new_tensor([len(step) for step in dealt])).reshape(-1, steps)
+    everywhere = gather(used.new_tensor([len(rows_of_update) for rows_of_update in dealt])).reshape(-1, updates)
     return dealt, everywhere.amax(dim=0).tolist()
 
 
-def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:
-    """How many of its rows each process gives to each step: equally many, on each process and on all together."""
+def _shares(counts: Sequence[int], updates: int) -> list[list[int]]:
+    """How many of its trajectories each process gives to each update: equally many, on each process and on all."""
     shares, first = [], 0
     for count in counts:
-        more = count % steps
-        shares.append([count // steps + ((step - first) % steps < more) for step in range(steps)])
+        more = count % updates
+        shares.append([count // updates + ((update - first) % updates < more) for update in range(updates)])
         first += more
     return shares
 
@@ -101,15 +93,48 @@ def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
     return prefix_order(*whole_rows({**batch, "prompt_mask": batch["prompt_mask"] * used}))
 
 
-def _rows_of(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-    return cut_to_longest({key: chosen_rows(value, rows) for key, value in batch.items()})
+def add_step_totals(
+    batches: Sequence[dict[str, Any]],
+    accumulation_steps: int,
+    processes: int,
+    total: Callable[[torch.Tensor], torch.Tensor],
+    begun: bool = False,
+) -> None:
+    """Write the totals of each update into its micro-batches.
+
+    Some totals are "a process's share": the total divided by the number of processes. A sum over the update's
+    micro-batches, divided by such a share and averaged over processes (as DDP does with gradients), is the mean over
+    the update. If an update takes several rollouts, each of them is normalised alone and has the same weight.
+
+    | key | what |
+    |---|---|
+    | ``step_tokens`` | sampled tokens, a process's share |
+    | ``step_trajectories`` | trajectories without filler, a process's share; a segment counts with its part |
+    | ``token_share`` | this micro-batch's part of the sampled tokens, on all processes |
+    | ``empty`` | no process has a token in this micro-batch, so means over its tokens say nothing |
+    | ``skip`` | the update has nothing to train on, as far as is known: it may take further rollouts |
+
+    Args:
+        batches: The micro-batches of one rollout. The i-th has as many rows on every process.
+        accumulation_steps: Micro-batches of an update; divides their number, or is a multiple of it.
+        processes: Number of processes.
+        total: Adds a tensor up over all processes.
+        begun: Whether an earlier rollout of the same update has something to train on.
+    """
+    size, device = min(len(batches), accumulation_steps), batches[0]["completion_mask"].device
+    share = max(1, accumulation_steps // len(batches)) / processes
+    local = [[sampled_mask(batch).sum(), batch["trajectory_share"].sum()] for batch in batches]
+    counts = total(float64_tensor(local, device)).to(device, torch.float32)  # (micro-batches, 2)
+    for index, batch in enumerate(batches):
+        tokens, trajectories = counts[index // size * size :][:size].sum(dim=0)
+        batch["step_tokens"] = tokens.clamp(min=1) * share
+        batch["step_trajectories"] = torch.where(trajectories > 0, trajectories, 1.0) * share
+        batch["token_share"] = counts[index, 0] / tokens.clamp(min=1) / (share * processes)
+        batch["empty"] = counts[index, 0] == 0
+        batch["skip"] = (trajectories == 0) & (not begun)
 
 
-def _joined(values: list[Any]) -> Any:
-    return [row for value in values for row in value] if isinstance(values[0], list) else torch.cat(values)
-
-
-def row_lengths(batch: dict[str, Any]) -> torch.Tensor:
+def row_lengths(batch: Mapping[str, Any]) -> torch.Tensor:
     """(B,) tokens of each row, prompt included; 0 for filler."""
     completion = batch["completion_mask"].sum(dim=1)
     return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)

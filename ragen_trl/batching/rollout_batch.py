@@ -8,14 +8,16 @@ until a filter leaves one process more of them than another.
 import hashlib
 import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 
 from ragen_trl.batching.batch import trajectory_batch
+from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.rollout.episode import measure
 from ragen_trl.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -34,6 +36,10 @@ class TrajectorySummary:
         anchors: Digest of the environment's observation before each turn. Equal digests are the same state as far as
             the environment shows it (GiGPO's anchor states).
         segments: Number of token sequences that the model read, see `Trajectory.segments`.
+        measures: The numbers whose means are logged, see ``episode.measure``.
+        tokens: Tokens of its prompts and replies.
+        cut: Whether a token limit cut its last reply.
+        failed: Whether its environment crashed or hung.
     """
 
     env: str
@@ -43,14 +49,29 @@ class TrajectorySummary:
     success: bool
     anchors: tuple[str, ...]
     segments: int = 1
+    measures: Mapping[str, float] = field(default_factory=dict)
+    tokens: int = 0
+    cut: bool = False
+    failed: bool = False
 
     @classmethod
     def of(cls, trajectory: Trajectory, env: str, task: int) -> "TrajectorySummary":
         """The summary that other processes get."""
         anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
         rewards = tuple(turn.reward for turn in trajectory.turns)
-        segments = len(trajectory.segments)
-        return cls(env, task, trajectory.seed, rewards, trajectory.success, anchors, segments)
+        return cls(
+            env,
+            task,
+            trajectory.seed,
+            rewards,
+            trajectory.success,
+            anchors,
+            segments=len(trajectory.segments),
+            measures=measure(trajectory),
+            tokens=sum(len(turn.prompt_ids) for turn in trajectory.turns) + trajectory.num_reply_tokens,
+            cut=trajectory.turns[-1].cut,
+            failed=trajectory.limit in FAILURES,
+        )
 
 
 @dataclass(frozen=True)
@@ -144,6 +165,11 @@ class RolloutBatch:
             rewards=self.rewards[chosen],
             summaries=[self.summaries[row] for row in chosen],
         )
+
+    def first(self, count: int) -> "RolloutBatch":
+        """The figures of the first trajectories, without the trajectories."""
+        kept = {"ranks": self.ranks[:count], "rewards": self.rewards[:count], "summaries": self.summaries[:count]}
+        return replace(self, trajectories=[], **kept)
 
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
         """Move trajectories, so processes have about equally many rows to train on (`balanced_ranks`).

@@ -10,16 +10,12 @@ advantage, and only the tokens that were sampled in this very context are traine
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty, sequence_log_ratios
 from ragen_trl.batching.batch import sampled_mask, trajectory_batch
 from ragen_trl.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from ragen_trl.config.starpo import StarPOConfig
 
 
 class SegmentLayout:
@@ -102,52 +98,7 @@ def segment_rows(
 
 
 def others_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """For `sequence_log_ratios`: what the other rows of each row's trajectory add, and all its tokens; (B,) each."""
+    """For `sequence_log_ratios`: what a row's other segments add, and its trajectory's tokens; (B,) each."""
     if "others_log_ratio" not in batch:
         return None
     return batch["others_log_ratio"], batch["trajectory_tokens"]
-
-
-def segment_loss(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    ref_logprobs: torch.Tensor | None,
-    batch: dict[str, Any],
-    args: "StarPOConfig",
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """StarPO's loss (``"grpo"``) of rows that are parts of trajectories; summed over micro-batches, it is the step's.
-
-    Args:
-        logprobs: (B, T) log-probabilities under the trained policy, nats.
-        old_logprobs: (B, T) the same under the policy that sampled.
-        ref_logprobs: (B, T) the same under the reference; not read where ``args.beta`` is 0.
-        batch: Masks, advantages, shares, the totals of ``add_step_totals``, and vLLM's importance ratios, if any.
-        args: Clip ranges, the level of ratios, and β.
-
-    Returns:
-        The loss; and (B, T) what TRL logs means of: the KL term, and whether the ratio is beyond a clip range that its
-        advantage minds.
-    """
-    mask = sampled_mask(batch)
-    # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
-    off = ~mask
-    logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
-    advantages = batch["advantages"] if batch["advantages"].ndim == 2 else batch["advantages"][:, None]
-    if args.importance_sampling_level == "sequence":
-        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask, others_of(batch))).detach()
-    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
-    per_token = clipped_surrogate(logprobs, old_logprobs, advantages, args.epsilon, high, args.delta)
-    if "importance_sampling_ratio" in batch:
-        per_token = per_token * batch["importance_sampling_ratio"]
-    ratio = (logprobs - old_logprobs).exp()
-    low_clipped, high_clipped = (ratio < 1 - args.epsilon) & (advantages < 0), (ratio > 1 + high) & (advantages > 0)
-    clipped = {"low_mean": low_clipped, "high_mean": high_clipped, "region_mean": low_clipped | high_clipped}
-    columns = {f"clip_ratio/{name}": where.float() for name, where in clipped.items()}
-    if ref_logprobs is not None and args.beta:
-        kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
-        if args.use_bias_correction_kl:  # as in TRL: its gradient is that of KL(π ‖ π_ref)
-            kl = kl * ratio
-        per_token = per_token + args.beta * kl
-        columns["kl"] = kl.detach()
-    means = per_token.masked_fill(off, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
-    return (means * batch["trajectory_share"]).sum() / batch["step_trajectories"], columns

@@ -12,7 +12,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK,
 from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.collapse_monitor import Action, CollapseMonitor, check_rollback
 from ragen_trl.reporting.recorder import TrajectoryRecorder, spread_steps
-from ragen_trl.trainers.trajectory import TrajectoryTrainer
+from ragen_trl.trainer import StarPOTrainer
 
 _NOWHERE = ("none", "all")
 
@@ -51,7 +51,7 @@ def check_report_to(wanted: str | list[str] | None) -> None:
             raise OptionError(f"report_to is {name!r}, which is not installed; pip install {name.replace('_', '-')}")
 
 
-def add_callbacks(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:
+def add_callbacks(trainer: StarPOTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:
     """Record ``record_rollouts`` rollouts of a trainer and watch it for collapse, before it starts training.
 
     Returns the monitor, or ``None`` if it is off.

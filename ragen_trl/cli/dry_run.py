@@ -38,7 +38,7 @@ from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, training_rows
 from ragen_trl.system.terminal import heading
-from ragen_trl.trainers.checkpoints import last_resumable_checkpoint
+from ragen_trl.training.checkpoints import last_resumable_checkpoint
 from ragen_trl.trajectory import Trajectory
 
 _SAMPLE_EPISODES = 8

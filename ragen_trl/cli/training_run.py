@@ -47,12 +47,11 @@ from ragen_trl.rollout.seeds import evaluation_rows, evaluation_seeds, training_
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
-from ragen_trl.trainers.arguments import RewardFunction
-from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_resumable_checkpoint
-from ragen_trl.trainers.model_card import add_results
-from ragen_trl.trainers.starpo import StarPOTrainer
-from ragen_trl.trainers.training_bar import TrainingBar, show_progress
-from ragen_trl.trainers.trajectory import TrajectoryTrainer
+from ragen_trl.trainer import StarPOTrainer
+from ragen_trl.training.arguments import RewardFunction
+from ragen_trl.training.checkpoints import StopOnInterrupt, last_resumable_checkpoint
+from ragen_trl.training.model_card import add_results
+from ragen_trl.training.training_bar import TrainingBar, show_progress
 
 Say = Callable[[str], None]
 
@@ -110,10 +109,10 @@ def _bonuses(run: RunArguments, args: StarPOConfig) -> list[RewardFunction]:
     return [consistency_reward]
 
 
-def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Say) -> TrajectoryTrainer:
+def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Say) -> StarPOTrainer:
     bonuses, rows, adapter = _bonuses(run, args), _quick_rows(run, args), lora(run.lora_r, run.lora_alpha)
     kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
-    trainer: TrajectoryTrainer = kind(
+    trainer: StarPOTrainer = kind(
         *(model, run.env, args), reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
     asked = launch_of(launched(), args.deepspeed, args.fsdp).engine
@@ -153,9 +152,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
-        found = EvaluationResult(
-            **state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict())
-        )
+        found = EvaluationResult(**state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict()))
         say(f"{name:>8}: {found.in_words()}")
         return found
 
@@ -180,9 +177,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     return summary
 
 
-def _play(
-    folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig
-) -> EvaluationResult:
+def _play(folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig) -> EvaluationResult:
     began = time.perf_counter()
     played = play_together(policy, run.env, held_out, run.eval_episodes)
     seconds, version = time.perf_counter() - began, package_version()
@@ -272,7 +267,7 @@ def check_oracle(run: RunArguments, args: StarPOConfig) -> None:
 def _summary(
     run: RunArguments,
     warm: WarmStartConfig,
-    trainer: TrajectoryTrainer,
+    trainer: StarPOTrainer,
     results: Mapping[str, EvaluationResult | str],
     state: RunState,
 ) -> dict[str, Any]:
@@ -313,13 +308,11 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stat
 
 
 def _fit(
-    trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
+    trainer: StarPOTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
 ) -> None:
     """Evaluate, and train, from the last checkpoint that a run can go on from, if there is one."""
     args = trainer.args
-    checkpoint = on_main(
-        lambda: last_resumable_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps)
-    )
+    checkpoint = on_main(lambda: last_resumable_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
     if checkpoint:
         say(f"going on from {checkpoint}")
     began, evaluated = time.perf_counter(), 0.0
@@ -347,7 +340,7 @@ def _fit(
         )
 
 
-def _export(trainer: TrajectoryTrainer, folder: Path) -> None:
+def _export(trainer: StarPOTrainer, folder: Path) -> None:
     trainer.save_model(str(folder / "model"))
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")

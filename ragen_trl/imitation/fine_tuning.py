@@ -26,6 +26,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.imitation.explained import Explained
 from ragen_trl.imitation.resuming import checkpoints_in, digest, forget, stopped_at
+from ragen_trl.imitation.supervised import PackedSFTTrainer
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
@@ -37,9 +38,8 @@ from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import move_into_place, partial_of
 from ragen_trl.system.progress import progress_bar
-from ragen_trl.trainers.training_bar import TrainingBar, show_progress
-from ragen_trl.trainers.trl.plain import use_one_device, without_tied_head
-from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
+from ragen_trl.training.launch import use_one_device, without_tied_head
+from ragen_trl.training.training_bar import TrainingBar, show_progress
 from ragen_trl.trajectory import Trajectory
 
 # With a held-out share: how often its loss is computed in a pass over the demonstrations, and after how many times

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerContr
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.hashing import hash_weight
-from ragen_trl.trainers.checkpoints import last_whole_checkpoint
+from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 SAVED_EVERY = 600.0
 """Seconds of learning after which a checkpoint is written: what a stopped warm start loses at most."""

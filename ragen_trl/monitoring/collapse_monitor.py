@@ -29,17 +29,11 @@ from ragen_trl.monitoring.episode_measures import (
     token_pieces,
 )
 from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_dependence
-from ragen_trl.trainers.checkpoints import whole_checkpoints
-from ragen_trl.trainers.observers import RolloutEvent
-from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl.plain import (
-    keeps_weights_whole,
-    last_rollout,
-    load_weights,
-    log_training,
-    tokenizer_of,
-    unwrapped_for_generation,
-)
+from ragen_trl.trainer import StarPOTrainer
+from ragen_trl.training.checkpoints import whole_checkpoints
+from ragen_trl.training.launch import load_weights, unwrapped_for_generation
+from ragen_trl.training.observers import RolloutEvent
+from ragen_trl.trl_seams import last_rollout, log_values
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +87,8 @@ class CollapseMonitor(TrainerCallback):
             raise OptionError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
         if action == "rollback":
             check_rollback(trainer.args)
-        if mi_every and not (trainer.args.ds3_gather_for_generation and keeps_weights_whole(trainer)):
+        fsdp1 = trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2
+        if mi_every and (fsdp1 or not trainer.args.ds3_gather_for_generation):
             raise OptionError(
                 f"mi_every is {mi_every}, but weights are gathered in every forward pass (FSDP1, or ZeRO-3 with "
                 "ds3_gather_for_generation=False), and processes make different numbers of passes; set mi_every=0"
@@ -106,9 +101,9 @@ class CollapseMonitor(TrainerCallback):
         self.stopped_at: int | None = None
         self.rolled_back_to: int | None = None
         self._watch = AlertWatch()
-        self._pieces = token_pieces(tokenizer_of(trainer))
+        self._pieces = token_pieces(getattr(trainer.processing_class, "tokenizer", trainer.processing_class))
         self._seconds = 0.0
-        if isinstance(trainer, TrajectoryTrainer):
+        if isinstance(trainer, StarPOTrainer):
             trainer.observers.append(self)
 
     @property
@@ -159,7 +154,7 @@ class CollapseMonitor(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Measure the rollout of a plain trainer, and log how many alerts fired up to the previous row."""
-        if not isinstance(self.trainer, TrajectoryTrainer) and (state.global_step - 1) % self._updates == 0:
+        if not isinstance(self.trainer, StarPOTrainer) and (state.global_step - 1) % self._updates == 0:
             self._measure_completions(state.global_step - 1)
         counts = {f"{kind}_signs": sum(fired.rule.kind == kind for fired in self.fired) for kind in get_args(Kind)}
         self._log(counts)
@@ -226,7 +221,15 @@ class CollapseMonitor(TrainerCallback):
         trainer, rollout = self.trainer, last_rollout(self.trainer)
         rewards = (rollout.rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # (B,)
         texts = [text_of(completion) for completion in rollout.completions]
-        self._log(text_measures(texts, rewards, trainer.num_generations, tokenizer_of(trainer), self._pieces))
+        self._log(
+            text_measures(
+                texts,
+                rewards,
+                trainer.num_generations,
+                getattr(trainer.processing_class, "tokenizer", trainer.processing_class),
+                self._pieces,
+            )
+        )
         self._spent("seconds", began)
         if self._due(step):
             self._log_dependence(pairs_of_completions(rollout.micro_batches, self._pieces))
@@ -249,7 +252,7 @@ class CollapseMonitor(TrainerCallback):
         self._spent("mi_seconds", began)
 
     def _log(self, values: dict[str, float]) -> None:
-        log_training(self.trainer, {f"collapse/{name}": value for name, value in values.items()})
+        log_values(self.trainer, "train", {f"collapse/{name}": value for name, value in values.items()})
 
     def _spent(self, name: str, began: float) -> None:
         seconds = time.perf_counter() - began
@@ -289,5 +292,5 @@ def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | 
 def _load_checkpoint(trainer: Trainer, folder: Path) -> None:
     """Load a checkpoint's weights into the trainer's model, with the critic or the V* table stored beside them."""
     load_weights(trainer, folder)
-    if isinstance(trainer, TrajectoryTrainer):
+    if isinstance(trainer, StarPOTrainer):
         trainer.load_algorithm_state(folder)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from ragen_trl.reporting.recorded import FORMAT, VERSION, recording_path, write_recording
 from ragen_trl.reporting.token_pieces import TokenPieces
 from ragen_trl.reporting.viewer import spread
-from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
@@ -90,9 +90,7 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def packed(
-    head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces
-) -> dict[str, Any]:
+def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces) -> dict[str, Any]:
     """The content of a file with these head entries: texts and tokens are indices into lists that hold each once."""
     texts: dict[str, int] = {}
     vocabulary: dict[tuple[int, str], int] = {}

@@ -1,5 +1,6 @@
 """The arguments of a trainer that TRL's users know: what becomes of reward functions, and what is refused by name."""
 
+import copy
 import inspect
 import logging
 import os
@@ -16,10 +17,11 @@ from trl.trainer.utils import get_callable_name
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_in_memory
 from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
+from ragen_trl.training.launch import use_one_device
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
@@ -58,13 +60,26 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
             raise EnvSpecError(f"env is {_called(one)}, {reason}. {_ORDER}")
 
 
-def check_call(kind: type, init: Callable[..., None], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError`, in the name of the trainer's class, for arguments that its constructor does not take."""
-    try:
-        inspect.signature(init).bind(None, *args, **kwargs)
-    except TypeError as error:
-        order = f". {_ORDER}" if len(args) > 1 else ""
-        raise ArgumentError(f"{kind.__name__}: {error}{order}") from None
+def own_arguments(kind: type, args: Any) -> StarPOConfig:
+    """A copy of a trainer's configuration, which the caller's does not follow.
+
+    Raises:
+        OptionError: If it is no configuration, or one of another trainer.
+    """
+    if not isinstance(args, StarPOConfig):
+        given = args if args is None or isinstance(args, str) else f"a {type(args).__name__}"
+        raise OptionError(f"args is {given}; pass a StarPOConfig, which says where the run goes and how it plays")
+    if args._trainer not in (None, *(one.__name__ for one in kind.__mro__)):
+        raise OptionError(
+            f"args is a {type(args).__name__}, most of whose options {kind.__name__} does not read; make a "
+            f"{args._trainer} with it"
+        )
+    own = copy.copy(args)
+    for name, value in vars(args).items():
+        if isinstance(value, dict | list):
+            setattr(own, name, copy.deepcopy(value))
+    use_one_device(own)
+    return own
 
 
 def policy_for_trl(

@@ -1,5 +1,6 @@
 """The logged figures of a rollout and of a micro-batch: pure functions on what was played, kept and scored."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
@@ -9,50 +10,71 @@ from ragen_trl.algorithms.filtering import dispersion, group_std
 from ragen_trl.algorithms.losses import kl_penalty
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
-from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.episode import measure
-from ragen_trl.system.float64 import float64_tensor, in_float64
-from ragen_trl.trajectory import Trajectory
-
-_FAILURES = "rollout/env_failures"
+from ragen_trl.system.float64 import in_float64
 
 
-def rollout_sums(
-    trajectories: Sequence[Trajectory],
-    names: Sequence[str],
-    envs: Sequence[str],
-    total: Callable[[torch.Tensor], torch.Tensor],
-    device: torch.device,
-    counted: int,
+def rollout_figures(
+    rollout: RolloutBatch, envs: Sequence[str], functions: Sequence[str], scale: str
 ) -> dict[str, float]:
-    """The sums that `rollout_means` divides, over all processes. Those of several batches may be added up first.
+    """What is logged of a rollout: means over trajectories, and TRL's figures of lengths and rewards.
 
-    ``names`` has the environment of each of this process's trajectories, of which the first ``counted`` count. ``envs``
-    are all of the run, and fix the order of the sums on every process.
+    ``envs`` are the names of all environments of the run; with several there are also means of each that was played
+    (``"Sokoban-v0/success"``). ``functions`` are the names of the reward functions, ``scale`` is ``scale_rewards``.
+    ``rollout/env_failures`` counts the episodes that ended because an environment crashed or hung.
     """
-    rows = [measure(trajectory) for trajectory in trajectories]
-    sums: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name in ("", *(dict.fromkeys(envs) if len(set(envs)) > 1 else ())):  # "": all environments together
-        own = [row for row, env in zip(rows[:counted], names[:counted], strict=True) if name in ("", env)]
-        sums[f"{name}/episodes"] = float(len(own))
-        sums |= {f"{name}/{key}": sum(row[key] for row in own) for key in rows[0]}
-    sums[_FAILURES] = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
-    return dict(zip(sums, total(float64_tensor([*sums.values()], device)).tolist(), strict=True))
+        played = [summary.measures for summary in rollout.summaries if name in ("", summary.env)]
+        prefix = f"{name}/" if name else ""
+        figures |= {prefix + key: fmean(one[key] for one in played) for key in (played[0] if played else {})}
+    figures["rollout/env_failures"] = float(sum(summary.failed for summary in rollout.summaries))
+    lengths = torch.tensor([summary.measures["reply_tokens"] for summary in rollout.summaries], dtype=torch.float64)
+    ended = torch.tensor([not summary.cut for summary in rollout.summaries])
+    weights = rollout.weights.double().cpu()
+    return {
+        **figures,
+        **length_figures(lengths, ended),
+        **reward_figures(rollout.rewards.double().cpu(), functions, weights, rollout.group_size, scale),
+    }
 
 
-def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means over trajectories; with several environments also for each that was played (``"Sokoban-v0/success"``).
+def length_figures(lengths: torch.Tensor, ended: torch.Tensor) -> dict[str, float]:
+    """TRL's figures of completions: (N,) sampled tokens of each trajectory, and whether its last reply was not cut."""
+    finished = lengths[ended] if bool(ended.any()) else torch.zeros(1, dtype=lengths.dtype)
+    figures = {"completions/clipped_ratio": 1 - ended.double().mean().item()}
+    for name, values in (("length", lengths), ("terminated_length", finished)):
+        figures[f"completions/mean_{name}"] = values.mean().item()
+        figures[f"completions/min_{name}"] = values.min().item()
+        figures[f"completions/max_{name}"] = values.max().item()
+    return figures
 
-    ``rollout/env_failures`` is a count, not a mean: the episodes that ended because an environment crashed or hung.
+
+def reward_figures(
+    rewards: torch.Tensor, names: Sequence[str], weights: torch.Tensor, group_size: int, scale: str
+) -> dict[str, float]:
+    """TRL's figures of (N, F) rewards, NaN where a function does not apply; groups are consecutive rows.
+
+    ``scale`` "batch" compares all rows, "group" and "none" the rows of a group.
     """
-    means = {}
-    for key, value in sums.items():
-        name, _, measured = key.rpartition("/")
-        if key == _FAILURES:
-            means[key] = value
-        elif measured != "episodes" and (episodes := sums[f"{name}/episodes"]):
-            means[key.removeprefix("/")] = value / episodes
-    return means
+    figures = {}
+    for name, column in zip(names, rewards.T, strict=True):
+        figures[f"rewards/{name}/mean"] = column.nanmean().item()
+        figures[f"rewards/{name}/std"] = _std(column)
+    total = (rewards * weights).nansum(dim=1)
+    total[rewards.isnan().all(dim=1)] = math.nan
+    groups = [total] if scale == "batch" else list(total.split(group_size))
+    alike = [float(len(group)) * (_std(group) < 1e-8 or group_size == 1 and scale != "batch") for group in groups]
+    return figures | {
+        "reward": total.nanmean().item(),
+        "reward_std": _std(total),
+        "frac_reward_zero_std": sum(alike) / len(total),
+    }
+
+
+def _std(values: torch.Tensor) -> float:
+    """The sample standard deviation without NaN; NaN for fewer than two values, as in TRL."""
+    known = values[~values.isnan()]
+    return known.std().item() if len(known) > 1 else math.nan
 
 
 def mean_difficulties(
@@ -98,18 +120,41 @@ def without_update(step: int, updates: float) -> str:
     return f"step {step} makes no update" if last == step else f"steps {step} to {last} make no update"
 
 
-def masked_means(
-    columns: Mapping[str, torch.Tensor], mask: torch.Tensor, total: Callable[[torch.Tensor], torch.Tensor]
-) -> dict[str, float]:
-    """The mean of each column of a micro-batch where the mask is not 0, over all processes; 0 if it is 0 everywhere.
+class UpdateMeans:
+    """Means over an update, of all its micro-batches on all processes, whatever their sizes."""
 
-    A mask that is not boolean or integer weighs.
-    """
-    used = mask.bool()
-    weights = mask[used] if mask.is_floating_point() else used.new_ones(int(used.sum()))
-    sums = [weights.sum(), *((column.detach()[used] * weights).sum() for column in columns.values())]
-    count, *totals = total(in_float64(torch.stack(sums))).tolist()
-    return {name: value / count if count else 0.0 for name, value in zip(columns, totals, strict=True)}
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}  # (2,) float64: the sum, and what it is divided by
+        self._largest: dict[str, float] = {}
+        self._loss: torch.Tensor | None = None
+
+    def add(self, columns: Mapping[str, torch.Tensor], weights: torch.Tensor) -> None:
+        """Add a micro-batch: columns, and weights of the same shape, 0 where a place does not count."""
+        used = weights.bool()
+        weight = in_float64(weights[used])
+        for name, column in columns.items():
+            here = torch.stack([(in_float64(column.detach()[used]) * weight).sum(), weight.sum()])
+            self._sums[name] = self._sums.get(name, torch.zeros_like(here)) + here
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Add a micro-batch's part of the loss, before bonuses."""
+        here = loss.detach().float()
+        self._loss = here if self._loss is None else self._loss + here
+
+    def add_largest(self, name: str, value: float) -> None:
+        """Keep the largest value of a name; it is the same on all processes."""
+        self._largest[name] = max(value, self._largest.get(name, value))
+
+    def taken(self, total: Callable[[torch.Tensor], torch.Tensor], processes: int) -> dict[str, float]:
+        """All means, and ``policy_loss``; forgets them. ``total`` adds a tensor up over all processes."""
+        figures = dict(self._largest)
+        if self._sums:
+            sums = total(torch.stack(list(self._sums.values()))).tolist()
+            figures |= {name: value / count for name, (value, count) in zip(self._sums, sums, strict=True) if count}
+        if self._loss is not None:
+            figures["policy_loss"] = total(self._loss).item() / processes
+        self._sums, self._largest, self._loss = {}, {}, None
+        return figures
 
 
 def scored_columns(

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -125,23 +126,30 @@ def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
         )
 
 
-def check_router(args: Any, with_router_loss: bool) -> None:
-    """Raise `OptionError` where the rows of a trajectory that is several rows would be in different updates.
+class LaunchError(UserError, RuntimeError):
+    """The processes of a launch cannot train together."""
 
-    A mixture's load-balancing loss is a mean of each micro-batch, so rows stay where they were dealt to.
+
+def check_launch(trainer: Any) -> None:
+    """Refuse a policy that cannot learn, processes that cannot train together, and ``merge_lora`` where it may not be.
+
+    Raises:
+        LaunchError, OptionError: With the remedy.
     """
-    updates = args.steps_per_generation // args.gradient_accumulation_steps
-    if with_router_loss and updates > 1:
+    if not any(value.requires_grad for value in trainer.model.parameters()):
         raise OptionError(
-            f"a rollout is divided into {updates} updates (steps_per_generation {args.steps_per_generation} / "
-            f"gradient_accumulation_steps {args.gradient_accumulation_steps}), and with rebuilt contexts and a "
-            "router's loss the rows of a trajectory would be in several of them; make the second as large as the "
-            "first, set router_aux_loss_coef=0, or play with one growing context"
+            "no parameter of the model is trainable, so a run would learn nothing; load an adapter with "
+            "is_trainable=True, or call requires_grad_(True)"
         )
-
-
-def check_merged(trainer: Any) -> None:
-    """Raise `OptionError` where ``merge_lora`` has nothing to merge, or may not."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > trainer.accelerator.num_processes:
+        raise LaunchError(
+            f"launched as {os.environ['WORLD_SIZE']} processes that are not connected: each would train alone, "
+            "into the same folder; on the CPU set use_cpu=True and launch with torchrun"
+        )
+    if trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
+        raise LaunchError(
+            "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
+        )
     if not trainer.args.merge_lora:
         return
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
@@ -153,8 +161,13 @@ def check_merged(trainer: Any) -> None:
         raise OptionError(f"merge_lora is True, but {held} holds the weights that it changes; leave it off, or use DDP")
 
 
-def check_loss(loss: Any) -> None:
-    """Raise `HookError` unless ``policy_loss`` returned one number that has a gradient."""
+def check_loss(loss: Any, scores: Sequence[Any]) -> None:
+    """Raise `HookError` unless ``policy_loss`` had tokens scored, and returned one number that has a gradient."""
+    if not scores:
+        raise HookError(
+            "policy_loss asked for no log-probabilities; take them from self.score(model, inputs), or call "
+            "super().policy_loss(model, inputs)"
+        )
     if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
         found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
@@ -194,15 +207,6 @@ def check_gradient(norm: float, step: int, taken: bool = False) -> None:
         raise NotFiniteError(
             f"step {step}: the norm of the gradient is {norm}, although every loss was finite; "
             f"{_TAKEN if taken else _NOT_TAKEN}{_AFTER_NOT_FINITE}"
-        )
-
-
-def check_scored(scores: Sequence[Any]) -> None:
-    """Raise `HookError` unless ``policy_loss`` had the policy's tokens scored, from which the ratio is logged."""
-    if not scores:
-        raise HookError(
-            "policy_loss asked for no log-probabilities; take them from self.score(model, inputs), or call "
-            "super().policy_loss(model, inputs)"
         )
 
 

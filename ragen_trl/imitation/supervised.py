@@ -12,7 +12,7 @@ import torch
 from trl import SFTTrainer
 
 from ragen_trl.batching.shared_prefixes import PackedModel
-from ragen_trl.trainers.trl.scoring import can_share_prefixes, without_wrappers
+from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
 
 
 class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]

@@ -1,22 +1,14 @@
-"""What the monitor and the warm start need of the inside of any trainer, ours or TRL's own, under public names.
-
-Relies on ``_logs``, ``_buffered_inputs``, ``_tokenizer``, ``_metrics``, ``_load_best_model``, ``_n_gpu`` and
-``grpo_trainer.prepare_fsdp``; held by ``test_trl_contract.py``.
-"""
+"""What trainers, the monitor and the warm start need of a launch: whole weights to sample with, and silence."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils.fsdp_utils import fsdp2_prepare_model
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
-from trl.trainer import grpo_trainer
 
 from ragen_trl.system.shards import is_divided, whole_weights
 
@@ -51,41 +43,6 @@ def _on_device(model: PreTrainedModel, device: torch.device) -> Iterator[None]:
         model.to(home)
 
 
-def keeps_weights_whole(trainer: GRPOTrainer) -> bool:
-    """Whether `unwrapped_for_generation` can: not with FSDP1, whose parameters are views of a flat tensor."""
-    return not trainer.is_fsdp_enabled or trainer.accelerator.state.fsdp_plugin.fsdp_version == 2
-
-
-class PlainRollout(NamedTuple):
-    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
-
-    ``rewards`` are (B, F) of all processes, ``completions`` B texts or lists of messages; ``micro_batches`` this
-    process's.
-    """
-
-    rewards: torch.Tensor
-    completions: list[Any]
-    micro_batches: list[dict[str, Any]]
-
-
-def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
-    """The last rollout of a plain ``GRPOTrainer``."""
-    logs = trainer._logs
-    by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
-    return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
-
-
-def tokenizer_of(trainer: GRPOTrainer) -> PreTrainedTokenizerBase:
-    """The tokenizer of any ``GRPOTrainer``."""
-    return trainer._tokenizer
-
-
-def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
-    """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
-    for name, value in values.items():
-        trainer._metrics["train"][name].append(float(value))
-
-
 @contextmanager
 def without_message(text: str | None, source: str = "trl.trainer.grpo_trainer") -> Iterator[None]:
     """Suppress log records of the logger ``source`` that contain ``text``; ``None`` suppresses nothing."""
@@ -106,27 +63,6 @@ def without_tied_head(model: PreTrainedModel) -> AbstractContextManager[None]:
     tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     text = "missing keys in the checkpoint model loaded: ['lm_head.weight']" if tied else None
     return without_message(text, "transformers.trainer")
-
-
-@contextmanager
-def references_divided_by_layer() -> Iterator[None]:
-    """Let FSDP2 divide the layers of a frozen model that TRL makes, and not its root alone.
-
-    TRL's ``prepare_fsdp`` gathers all of it in each pass, and leaves other processes without its weights where only
-    the first one loads them (``cpu_ram_efficient_loading``).
-    """
-    theirs = grpo_trainer.prepare_fsdp
-
-    def prepare(model: PreTrainedModel, accelerator: Accelerator) -> Any:
-        if accelerator.state.fsdp_plugin.fsdp_version == 1:
-            return theirs(model, accelerator)
-        return fsdp2_prepare_model(accelerator, model.requires_grad_(False)).eval()
-
-    grpo_trainer.prepare_fsdp = prepare
-    try:
-        yield
-    finally:
-        grpo_trainer.prepare_fsdp = theirs
 
 
 def use_one_device(args: TrainingArguments) -> None:

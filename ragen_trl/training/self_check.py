@@ -8,7 +8,7 @@ figures come from the forward pass of the loss itself, so the check costs nothin
 import logging
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -67,6 +67,12 @@ def tolerance_for(precision: str, quantised: bool, vllm: bool, merged: bool = Fa
     if merged and precision != "float32":
         return MERGED
     return {"float32": EXACT, "float16": FLOAT16, "bfloat16": BFLOAT16}[precision]
+
+
+def tolerance_of(policy: PreTrainedModel, mixed_precision: str, args: Any) -> Tolerance:
+    """The tolerance of a trainer's policy, without wrappers, under its configuration."""
+    precision = precision_of(policy, mixed_precision, args.tf32)
+    return tolerance_for(precision, getattr(policy, "is_quantized", False), args.use_vllm, args.merge_lora)
 
 
 class Gap(NamedTuple):

@@ -17,7 +17,7 @@ from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ragen_trl.errors import UserError
 from ragen_trl.system.atomic import replacing
@@ -100,6 +100,15 @@ class Reference:
         """Make the present policy the reference."""
         self._weights, self._fingerprint, self._holds_parts = self._copy(), None, self._is_divided()
         self.reanchored = True
+
+    def follow(self, share: float) -> None:
+        """Move the reference's weights by this share of the way to the policy's (TR-DPO, arXiv 2404.09656)."""
+        if self._weights is None:
+            raise ReferenceWeightsError("the reference is the policy without its adapter, which cannot follow it")
+        self._align()
+        for name, weight in self._weights.items():
+            weight.lerp_(part(self._policy.get_parameter(name)).to(weight), share)
+        self._fingerprint, self.reanchored = None, True
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that the reference computes with: names and bytes of its weights, and its settings.
@@ -279,3 +288,16 @@ def _stable(settings: Any) -> Any:
             if name not in _VOLATILE and not str(name).startswith("_")
         }
     return sorted(settings) if isinstance(settings, set) else settings
+
+
+class SyncReference(TrainerCallback):
+    """The reference follows the policy (``sync_ref_model``), every so many updates, as TRL's second model does."""
+
+    def __init__(self, reference: Reference, args: Any) -> None:
+        self._reference, self._every, self._share = reference, args.ref_model_sync_steps, args.ref_model_mixup_alpha
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Called after each update."""
+        if state.global_step % self._every == 0:
+            with torch.no_grad():
+                self._reference.follow(self._share)

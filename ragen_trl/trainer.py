@@ -1,0 +1,986 @@
+"""StarPO and StarPO-S on top of TRL's ``GRPOTrainer``, to be read from top to bottom.
+
+One rollout's way: ``_prepare_inputs`` → ``training_batch`` → ``_play`` → ``rollout`` (hook) → ``select_groups`` (hook)
+→ ``advantages`` (hook) → ``segment_rows`` → ``_add_scores`` → ``micro_batches`` → ``compute_loss`` → ``policy_loss``
+(hook).
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from accelerate.utils import extract_model_from_parallel, gather_object
+from datasets import Dataset, IterableDataset
+from peft import PeftConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
+from trl.models.utils import disable_gradient_checkpointing
+
+from ragen_envs import AgentTurns
+from ragen_trl import trl_seams
+from ragen_trl.algorithms.losses import entropy_bonus, policy_loss, sums_of_others
+from ragen_trl.algorithms.sampler_ratio import sampler_ratio
+from ragen_trl.batching.batch import chosen_rows, sampled_mask, select_rows
+from ragen_trl.batching.micro_batches import add_step_totals, count_positions, micro_batches, position_metrics
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
+from ragen_trl.batching.segments import others_of, segment_rows
+from ragen_trl.config.reading import CRITIC_ADVANTAGES
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import short_trajectory, warn_of_narrowed_sampling
+from ragen_trl.credit.critic import Critic
+from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
+from ragen_trl.credit.selection import uncertain_groups
+from ragen_trl.policies.adapters import name_base_absolutely
+from ragen_trl.policies.model_support import check_policy, short_context
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.vision.loading import local_policy, picture_processor
+from ragen_trl.policies.vllm.client import VLLMServerError
+from ragen_trl.policies.vllm.engines import Engine, check_loadable, connect
+from ragen_trl.policies.vllm.policy import VLLMPolicy
+from ragen_trl.policies.vllm.weights import WeightSync
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
+from ragen_trl.rollout.interfaces import Policy, Start
+from ragen_trl.rollout.tasks import EnvLike, Tasks
+from ragen_trl.training.arguments import (
+    ArgumentError,
+    RewardFunction,
+    aligned_processing_classes,
+    check_arguments,
+    check_columns,
+    environment_return,
+    listed_rewards,
+    own_arguments,
+    policy_for_trl,
+    reward_name,
+    unique_reward_names,
+)
+from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint, whole_checkpoints
+from ragen_trl.training.checks import (
+    check_advantages,
+    check_epochs,
+    check_failures,
+    check_gradient,
+    check_launch,
+    check_loss,
+    check_played,
+    checked_groups,
+    checked_rewards,
+    parts_of_loss,
+    raise_not_finite,
+)
+from ragen_trl.training.dropout import switch_off_dropout
+from ragen_trl.training.launch import unwrapped_for_generation, without_message, without_tied_head
+from ragen_trl.training.metrics import (
+    UpdateMeans,
+    filter_metrics,
+    mean_difficulties,
+    ratio_deviation,
+    rollout_figures,
+    sampler_metrics,
+    scored_columns,
+    shown_advantages,
+    without_update,
+)
+from ragen_trl.training.model_card import copy_card, is_generated, write_agent_card
+from ragen_trl.training.observers import Observer, observe
+from ragen_trl.training.reference import Reference, SyncReference
+from ragen_trl.training.scoring import Scorer, Scores
+from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance_of
+from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | IterableDataset]
+"""What TRL takes for ``eval_dataset``."""
+
+
+class _LossRun(NamedTuple):
+    """One call of `StarPOTrainer.policy_loss`: the scores, the micro-batch's tokens, and the names that it logged."""
+
+    scores: list[Scores]
+    tokens: torch.Tensor
+    recorded: set[str]
+
+
+class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """Train a language model as an agent, with StarPO or StarPO-S (RAGEN, arXiv 2504.20073).
+
+    An algorithm is four hooks, which every update calls in this order: `rollout`, `select_groups`, `advantages`,
+    `policy_loss`; three more are for what it keeps: `before_training`, `save_algorithm_state`, `load_algorithm_state`.
+
+    Args:
+        model: Path or hub id of a causal language model, a GGUF file, or the model itself.
+        env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these. With a list every
+            rollout has groups of all of them, in the shares of ``args.env_weights``. An environment that is not an
+            ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
+        args: The configuration, a ``StarPOConfig`` or ``StarPOSConfig``. It is copied.
+        processing_class: The tokenizer; loaded with the model if unset.
+        reward_funcs: TRL reward functions to add to the environment's return, also asynchronous ones and reward models;
+            weights (``reward_weights``) count the environment's return first. They also get ``trajectory``, a list of
+            `Trajectory`.
+        callbacks: As in TRL.
+        optimizers: As in TRL.
+        peft_config: As in TRL.
+        train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
+            ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
+        eval_dataset: Your own start states for evaluation during training, described in the same way, or several such
+            data sets by name; instead of ``num_eval_seeds``.
+        reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
+        quantization_config: As in TRL, for a model that is given by its name.
+        tools: Refused, with what to do instead.
+        rollout_func: Refused, with what to do instead.
+        environment_factory: Refused, with what to do instead.
+
+    Attributes:
+        critic: The value model of the PPO forms (``advantage="gae"``, ``"turn_gae"``, ``"bi_level_gae"``), or ``None``.
+        reference: The frozen policy that the KL is measured to (``beta``, ``log_kl``), or ``None``.
+        observers: They are shown every rollout; see `observers.Observer`.
+
+    Raises:
+        UserError: If an argument is of the wrong kind, the model, an environment or start states cannot be used, or the
+            processes cannot train together; the message says what to do.
+
+    Example:
+        See the README: a LoRA run of Qwen2.5-0.5B-Instruct in ten lines.
+    """
+
+    _tag_names = ["trl", "ragen", "starpo"]
+    _name = "StarPO"
+    _paper = {
+        "title": "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning",
+        "id": "2504.20073",
+        "citation": """\
+@article{wang2025ragen,
+    title        = {{RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning}},
+    author       = {Zihan Wang and others},
+    year         = 2025,
+    eprint       = {arXiv:2504.20073},
+}""",
+    }
+    loss_is_scaled_for_ga = True  # as in TRL: losses of micro-batches are added up
+    args: StarPOConfig
+    eval_dataset: Any
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        env: EnvLike | Sequence[EnvLike] | None = None,
+        args: StarPOConfig | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reward_funcs: RewardFunction | list[RewardFunction] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        peft_config: PeftConfig | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: EvaluationRows | None = None,
+        reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase | None] | None = None,
+        quantization_config: Any = None,
+        tools: None = None,
+        rollout_func: None = None,
+        environment_factory: None = None,
+    ) -> None:
+        trls = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
+        check_arguments(env, processing_class, refused=trls)
+        args, self._extra = own_arguments(type(self), args), listed_rewards(reward_funcs)
+        functions = self._reward_functions(args)
+        check_policy(model, args, peft_config)
+        check_loadable(model, args, peft_config)
+        warn_of_narrowed_sampling(args)
+        self.pictures, processing_class = picture_processor(model, args, processing_class)
+        self._envs = EnvPool(args)
+        self._tasks = Tasks(env, train_dataset, args)
+        if self._tasks.ordered:
+            args.shuffle_dataset = False  # TRL would mix rows of different rollouts
+        ignored = None
+        if isinstance(model, str):
+            ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
+            args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
+        # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
+        beta, follows, args.beta, args.sync_ref_model = args.beta, args.sync_ref_model, 0.0, False
+        with without_message(ignored):
+            super().__init__(
+                model=policy_for_trl(model, args, peft_config, processing_class),
+                reward_funcs=functions,
+                args=args,
+                train_dataset=self._tasks.rows,
+                eval_dataset=self._evaluation_rows(args, eval_dataset),
+                processing_class=processing_class,
+                reward_processing_classes=aligned_processing_classes(reward_processing_classes, len(self._extra)),
+                callbacks=callbacks,
+                optimizers=optimizers,
+                quantization_config=quantization_config,
+                peft_config=peft_config,
+            )
+        trl_seams.check_seams(self)
+        self.beta = args.beta = beta
+        args.sync_ref_model = follows
+        self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
+        check_launch(self)
+        policy = self.accelerator.unwrap_model(self.model)
+        name_base_absolutely(policy)
+        self._engine: Engine | None = None
+        if self.use_vllm:
+            self._weight_sync = WeightSync(self.vllm_generation, args, self.accelerator.is_main_process)
+            self._engine = connect(self.vllm_generation, self.accelerator, self._weight_sync.restore)
+        self._tell_once(model, policy)
+        # Not accelerator.autocast, which reads a global state that the next configuration resets.
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        self._autocast = partial(
+            torch.autocast, self.accelerator.device.type, dtype=precision, enabled=precision is not None
+        )
+        text = None if self.pictures is None else self.pictures.text
+        self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, text)
+        self._scorer = Scorer(self, self.pictures)
+        self.reference = Reference(policy) if beta or args.log_kl else None
+        if follows and self.reference is not None:
+            self.add_callback(SyncReference(self.reference, args))
+        if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
+            self._name = "StarPO-S"  # in the model card
+        self.critic = self._make_critic(policy) if args.advantage in CRITIC_ADVANTAGES else None
+        self.observers: list[Observer] = []
+        self._loss_run: _LossRun | None = None  # while `policy_loss` runs
+        self._begin_training()
+
+    def _reward_functions(self, args: StarPOConfig) -> list[Any]:
+        functions = [environment_return, *map(checked_rewards, self._extra)]
+        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
+            names = ", ".join(map(reward_name, functions))
+            raise ArgumentError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
+        return functions
+
+    def _tell_once(self, model: str | PreTrainedModel, policy: PreTrainedModel) -> None:
+        """Say, in one process, what a user should know before training begins."""
+        off = switch_off_dropout(policy)
+        unlike = unlike_recorded(model if isinstance(model, str) else None, self._tasks.specs, self.args)
+        if not self.args.should_log:
+            return
+        if off:
+            listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
+            logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
+        if unlike:
+            logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
+        for found in (short_context(policy, self.args), short_trajectory(self.args)):
+            if found:
+                logger.warning(found)
+
+    def _make_critic(self, policy: PreTrainedModel) -> Critic:
+        args = self.args
+        return Critic(
+            policy,
+            self.accelerator,
+            pad_id=self.tokenizer.pad_token_id,
+            batch_size=args.per_device_train_batch_size,
+            learning_rate=args.critic_learning_rate,
+            betas=(args.adam_beta1, args.adam_beta2),
+            eps=args.adam_epsilon,
+            weight_decay=args.weight_decay,
+            max_grad_norm=args.max_grad_norm or math.inf,
+            gradient_checkpointing=args.gradient_checkpointing,
+            schedule=args.critic_lr_scheduler_type,
+            warmup=args.critic_lr_warmup_rollouts,
+            updates=self.num_rollouts,
+            shares_prefixes=self._scorer.shares_prefixes,
+        )
+
+    # The hooks
+
+    def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
+        """Hook: play one episode per start, in one environment each. Override it to sample in another way.
+
+        ``policy`` is the model in training, or A*-PO's reference.
+        """
+        return self._envs.play(envs, policy, starts)
+
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
+        """Hook: the filter; here the most uncertain groups (StarPO-S), all of them with ``filter_ratio=1``.
+
+        Args:
+            rollout: Everything sampled so far for this update; with refills more than ``groups_per_generation``.
+
+        Returns:
+            Ascending indices of the groups to train on, the same on every process; an empty list means no update. If
+            there are fewer than ``args.groups_per_update``, another rollout follows, up to ``max_refills`` times.
+        """
+        return uncertain_groups(rollout, self.args)
+
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        """Hook: the advantage estimator; here the one that ``args.advantage`` names.
+
+        Args:
+            rollout: The groups that are trained on.
+
+        Returns:
+            (B,) one for each trajectory of all processes, or (L, T) one for each completion token of this process's
+            trajectories; environment tokens are masked out later.
+        """
+        if self.critic is not None:  # it values the states first, and then learns from the same returns
+            with self.whole_under_zero3() if self.critic.network.kind == "adapter" else nullcontext():
+                found, metrics = critic_advantages(self.critic, rollout, self.args, self._total, self.state.global_step)
+            self.record("train", metrics)
+            return found
+        if self.args.advantage == "group":
+            return trajectory_advantages(rollout, self.args)
+        return turn_advantages(rollout, self.args)
+
+    def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """Hook: the loss of one micro-batch; here `losses.policy_loss`, of the kind that ``args.loss_type`` names.
+
+        The update's loss is the sum over micro-batches and processes: divide a sum over tokens by
+        ``inputs["step_tokens"]``, and a sum over trajectories by ``inputs["step_trajectories"]``.
+
+        Args:
+            model: The policy, perhaps wrapped; `score` gives its log-probabilities.
+            inputs: This process's micro-batch, see docs/your_own_trainer.md.
+        """
+        args = self.args
+        logprobs, _ = self.score(model, inputs)
+        mask, old = sampled_mask(inputs), inputs.get("old_per_token_logps")
+        loss, columns = policy_loss(
+            logprobs,
+            logprobs.detach() if old is None else old,
+            inputs["advantages"],
+            mask,
+            inputs["trajectory_share"],
+            inputs["step_tokens"],
+            inputs["step_trajectories"],
+            kind=args.loss_type,  # type: ignore[arg-type]
+            epsilon_low=args.epsilon,
+            epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
+            dual_clip=args.delta,
+            ratios_of=args.importance_sampling_level,  # type: ignore[arg-type]
+            others=others_of(inputs),
+            sampler_ratio=inputs.get("importance_sampling_ratio"),
+            ref_logprobs=inputs.get("ref_per_token_logps"),
+            beta=args.beta,
+            unbiased_kl=args.use_bias_correction_kl,
+            longest=args.max_completion_length,
+        )
+        self.record_means(columns, mask)
+        return loss
+
+    def before_training(self) -> None:
+        """Hook: called before the first update, when the launch has divided the model and a checkpoint is loaded."""
+
+    def save_algorithm_state(self, folder: Path) -> None:
+        """Hook: write into a checkpoint's folder what an algorithm needs to resume; called on all processes."""
+        if self.critic is not None:
+            self.critic.save(folder / "critic")
+        if self.reference is not None and self.reference.reanchored:
+            self.reference.save(folder / "reference")
+
+    def load_algorithm_state(self, folder: Path) -> None:
+        """Hook: read what `save_algorithm_state` wrote."""
+        if self.critic is not None:
+            self.critic.load(folder / "critic")
+        if self.args.sync_ref_model and self.reference is not None:
+            self.reference.load(folder / "reference")
+
+    # What hooks use
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer."""
+        return getattr(self.processing_class, "tokenizer", self.processing_class)
+
+    def score(
+        self, model: PreTrainedModel, inputs: Mapping[str, Any], batch_size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for your own losses.
+
+        They are 0 at tokens that the policy did not sample, since these are not computed where rows share prefixes.
+        Score the policy last in a micro-batch: the logged values come from the last call.
+
+        Args:
+            model: The policy, or the policy as its reference.
+            inputs: A micro-batch, or the rows of a whole rollout.
+            batch_size: Rows in one forward pass; unset: all.
+        """
+        router_loss = self.aux_loss_enabled and self._loss_run is not None
+        scores = self._scorer(model, inputs, batch_size, router_loss=router_loss)
+        if self._loss_run is not None:
+            self._loss_run.scores.append(scores)
+        assert scores.entropies is not None
+        return scores.logprobs, scores.entropies
+
+    def record(self, mode: str, values: Mapping[str, float]) -> None:
+        """Log values by key; TRL writes the mean of each since the last row of its log of this ``mode``.
+
+        What `policy_loss` records of a micro-batch is weighted by its sampled tokens, of those of the update.
+        """
+        if self._loss_run is not None and mode == "train":
+            tokens = self._loss_run.tokens
+            self._loss_run.recorded.update(values)
+            self._means.add({name: tokens.new_tensor(value) for name, value in values.items()}, tokens)
+        else:
+            trl_seams.log_values(self, mode, values)
+
+    def record_means(self, columns: Mapping[str, torch.Tensor], weights: torch.Tensor) -> None:
+        """Log, by key, means over an update: of all its micro-batches and processes. Call it in `policy_loss`.
+
+        ``weights`` has the shape of each column, such as (B, T) for a figure of every token; 0 leaves a place out.
+        """
+        if self._loss_run is not None:
+            self._loss_run.recorded.update(columns)
+        self._means.add(columns, weights)
+
+    def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> Policy:
+        """The model as a policy, for ``evaluate`` and ``play``: it samples as training does; temperature 0 is greedy.
+
+        With a vLLM server (``vllm_mode="server"``) all processes must play together, and equally often.
+        """
+        args = self.args
+        sampling = Sampling(args.max_reply_length, temperature, self.top_k, self.top_p, args.stop_at_answer)
+        unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
+        # Turns have other shapes every time, and a compiled model hides what it takes: play with its weights alone.
+        unwrapped = extract_model_from_parallel(unwrapped, keep_torch_compile=False)
+        if self._engine is None:
+            return local_policy(unwrapped, self.chat, sampling, self._autocast, self.pictures, args.merge_lora)
+        if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
+            self.forget_sent_weights()
+        longest = args.max_completion_length
+        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
+
+    # Training
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in TRL, from a new rollout on. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
+
+        Raises:
+            SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
+                than the sampler did, by more than rounding; see ``args.sampler_check``.
+            NoCheckpointError: If there is none.
+            CheckpointError: If no training can go on from it; see `resumable_checkpoint` and `check_parts`.
+        """
+        asked, config = resume_from_checkpoint, self.args
+        checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
+        if checkpoint is not None:
+            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
+        self._begin_training()
+        try:
+            with without_tied_head(self.accelerator.unwrap_model(self.model)):
+                return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        except VLLMServerError:
+            self._save_before_ending()
+            raise
+
+    def _begin_training(self) -> None:
+        """Forget everything of an earlier training, which may have broken off anywhere."""
+        self._passes = -1  # micro-batches of this training so far, without the present one
+        self._buffer: list[dict[str, Any]] = []  # the micro-batches of the present rollout
+        self._begun = False  # whether a rollout of this update has something to train on
+        self._means = UpdateMeans()  # of this update so far
+        self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
+        self._others_of = -1  # the update for which `_add_other_segments` has passed over the other segments
+        trl_seams.forget_values(self)
+        if self.use_vllm:
+            self.forget_sent_weights()
+
+    def _save_before_ending(self) -> None:
+        """Save the last update, of which everything is there until the next one begins, unless it is saved already."""
+        step, of_rollout = self.state.global_step, max(1, round(self.args.steps_per_rollout))
+        saved = step == 0 or step in whole_checkpoints(self.args.output_dir)
+        self.accelerator.wait_for_everyone()  # none saves before all have looked
+        if not saved and step % of_rollout == 0:
+            self._save_checkpoint(self.model, None)
+            self.callback_handler.on_save(self.args, self.state, self.control)
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        check_epochs(self.args, len(train_dataloader), max_steps)
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if resume_from_checkpoint is not None:
+            self.load_algorithm_state(Path(resume_from_checkpoint))
+        self.before_training()
+        done = self.state.global_step >= max_steps  # where Transformers would take one more step
+        return (prepared[0], torch.utils.data.DataLoader([])) if done else prepared
+
+    @property
+    def micro_step(self) -> int:
+        """Micro-batches of this update before the present one; above 0 if it takes several rollouts."""
+        return max(0, self._passes) % self.args.gradient_accumulation_steps
+
+    @property
+    def rollouts_before(self) -> int:
+        """Rollouts before the present one, also in an unfinished update."""
+        micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
+        return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rollouts of the whole run, whose length is in ``max_steps`` or in ``num_train_epochs``."""
+        args = self.args
+        if args.max_steps > 0:
+            return args.num_rollouts
+        return math.ceil(args.num_train_epochs * (len(self.train_dataset) // args.groups_per_generation))
+
+    def _prepare_inputs(self, generation_batch: list[dict[str, Any]]) -> dict[str, Any]:
+        """The next micro-batch. TRL hands over the rows of its rollout with each, repeated within groups."""
+        self._passes += 1
+        count = self.args.steps_per_generation
+        if self._passes % (count * self.args.num_iterations) == 0:
+            self._buffer = self.training_batch(generation_batch)
+        if self._passes % self.args.gradient_accumulation_steps == 0:
+            self._begun = False
+        if self._passes % count == 0:
+            self._add_totals()
+        return self._buffer[self._passes % count]
+
+    # From rows to micro-batches
+
+    def training_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Play the rows, filter and refill, and divide the kept groups into the micro-batches of the rollout."""
+        rollout = self._play(rows)
+        kept = self._selected(rollout)
+        for attempt in range(1, self.args.max_refills + 1):
+            if len(kept) >= self.args.groups_per_update:
+                break
+            more = self._play(self._refill_rows(attempt, rollout.summaries), attempt)
+            rollout = RolloutBatch.joined([rollout, more])
+            kept = self._selected(rollout)
+        self.rest_engine()
+        self.record("train", filter_metrics(rollout, kept))
+        # Processes share the rows evenly.
+        chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
+        advantages = None
+        if kept:
+            advantages = self.advantages(chosen)
+            check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))
+        else:
+            nothing = without_update(self.state.global_step + 1, self.args.steps_per_rollout)
+            logger.warning("%s: the filter kept no group", nothing)
+        self._show(rollout, kept, chosen, advantages)
+        batch = self._rows_to_train(rollout, chosen, advantages)
+        if self.critic is not None:
+            self.critic.end_rollout()
+        return micro_batches(
+            batch,
+            self.args.steps_per_generation,
+            self.args.gradient_accumulation_steps,
+            self.args.per_device_train_batch_size,
+            self.accelerator.process_index,
+            self.accelerator.gather,
+            self._scorer.shares_prefixes,
+        )
+
+    def _selected(self, rollout: RolloutBatch) -> list[int]:
+        return checked_groups(self.select_groups(rollout), rollout.num_groups, self.args.groups_per_generation)
+
+    def _play(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
+        """Play a rollout's rows, or those of its extra rollout ``attempt``, on all processes, and reward all of it."""
+        began = time.perf_counter()
+        first = self.accelerator.process_index * len(rows)
+        which = [self.micro_step, attempt] if attempt else [self.micro_step] * (self.micro_step > 0)
+        # A group shares the start state of its rows; every trajectory has its own outcome and sampling seed.
+        starts = [
+            Start.drawn(row["seed"], [self.args.seed, True, self.state.global_step, row["seed"], first + index, *which])
+            for index, row in enumerate(rows)
+        ]
+        played = self._played(rows, starts)
+        seconds = time.perf_counter() - began
+        known = self._tasks.names
+        rollout, logged = self._rewarded(rows, played, self.num_generations, known)
+        figures = self._figures(rollout, known)
+        if not attempt:
+            check_failures(played, figures["rollout/env_failures"], len(rollout.summaries))
+        self.state.num_input_tokens_seen += sum(summary.tokens for summary in rollout.summaries)
+        tokens = float(self.state.num_input_tokens_seen)
+        self.record("train", {**figures, **logged, "rollout/seconds": seconds, "num_tokens": tokens})
+        if self.rollouts_before < self.args.curriculum_rollouts:
+            self.record("train", mean_difficulties(rollout.summaries, known, self._tasks.difficulty))
+        return rollout
+
+    def _played(self, rows: Sequence[Mapping[str, Any]], starts: list[Start]) -> list[Trajectory]:
+        envs = self._envs.take([self._tasks.spec(self._tasks.index(row)) for row in rows])
+        with self.unwrapped_model() as model:
+            played = self.rollout(starts, envs, self.policy(self.temperature, model))
+        check_played(played, starts, strict=len(self._tasks.specs) > 1 or bool(self._extra))
+        return played
+
+    def _rewarded(
+        self, rows: Sequence[Mapping[str, Any]], played: list[Trajectory], group_size: int, names: Sequence[str]
+    ) -> tuple[RolloutBatch, dict[str, float]]:
+        """What was played with the rewards of all functions, and what these functions logged.
+
+        Raises:
+            ValueError: If a reward of an environment is not finite.
+        """
+        prompts = [[{"role": "user", "content": one.turns[0].observation}] for one in played]
+        ids = [list(one.token_ids[len(one.turns[0].prompt_ids) :]) for one in played]
+        reads = bool(self._extra) or self.log_completions
+        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True) if reads else [""] * len(ids)
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
+        given = [
+            {**row, "prompt": prompt, "trajectory": one, "episode_return": one.episode_return}
+            for row, prompt, one in zip(rows, prompts, played, strict=True)
+        ]
+        rewards, logged, columns = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
+        if not bool(torch.isfinite(rewards[:, 0]).all()):
+            raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
+        if self.log_completions:
+            by_function = dict(zip(self.reward_func_names, rewards.T.tolist(), strict=True))
+            shown = gather_object(prompts), gather_object(completions)
+            trl_seams.show_completions(self, *shown, by_function, columns)
+        pairs = [(one, self._tasks.index(row)) for one, row in zip(played, rows, strict=True)]
+        summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
+        rollout = RolloutBatch(
+            trajectories=played,
+            rank=self.accelerator.process_index,
+            ranks=tuple(row // len(rows) for row in range(len(summaries))),
+            rewards=rewards,
+            weights=self.reward_weights.to(rewards.device),
+            summaries=summaries,
+            group_size=group_size,
+            pad_id=self.tokenizer.pad_token_id,
+        )
+        return rollout, logged
+
+    def _figures(self, rollout: RolloutBatch, names: Sequence[str]) -> dict[str, float]:
+        return rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
+
+    def _refill_rows(self, attempt: int, played: Sequence[TrajectorySummary] = ()) -> list[dict[str, Any]]:
+        """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them.
+
+        ``played`` is all that was played for this update before, for an algorithm that chooses by it.
+        """
+        rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
+        repeated = [row for row in rows for _ in range(self.num_generations)]
+        local = len(repeated) // self.accelerator.num_processes
+        first = self.accelerator.process_index * local
+        return [dict(row) for row in repeated[first : first + local]]
+
+    def _show(
+        self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: torch.Tensor | None
+    ) -> None:
+        """Show advantages in TRL's table of completions, and the rollout to observers."""
+        if self.log_completions:
+            trl_seams.show_advantages(self, shown_advantages(rollout, kept, chosen, advantages, gather_object))
+        if self.observers:
+            event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
+            for observer in self.observers:
+                observer.on_rollout(event)
+
+    def _rows_to_train(
+        self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor | None
+    ) -> dict[str, Any]:
+        """A row for each segment of the chosen trajectories, with what the loss compares with; or filler."""
+        source, used = chosen, True
+        if advantages is None or not chosen.trajectories:  # a row to make filler of
+            source, used = replace(rollout, trajectories=rollout.trajectories[:1]), False
+            shape = (1,) if advantages is None or advantages.ndim == 1 else (1, source.completion_length)
+            local = rollout.rewards.new_zeros(shape)
+        else:
+            local = advantages[chosen.local_indices] if advantages.ndim == 1 else advantages
+        batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id)
+        # Whether any trajectory of the rollout, on any process, has several segments.
+        batch["parted"] = torch.tensor(any(summary.segments > 1 for summary in chosen.summaries))
+        rows = range(len(batch["advantages"])) if used else range(0)
+        batch = select_rows(batch, rows, chosen.most_rows)  # as many passes on every process
+        if advantages is not None:
+            with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+                self._add_scores(batch)
+        rows = len(batch["advantages"])
+        steps = self.args.steps_per_generation
+        padded = -(-rows // steps) * steps
+        batch = select_rows(batch, range(rows), padded)
+        order = torch.randperm(padded)
+        return {key: chosen_rows(value, order) for key, value in batch.items()}
+
+    def _add_scores(self, batch: dict[str, Any]) -> None:
+        """Add the log-probabilities that the loss compares with: before the update, and under the reference."""
+        args, rows_a_pass = self.args, self.args.per_device_train_batch_size
+        corrects = self.use_vllm and args.vllm_importance_sampling_correction
+        several = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+        if corrects or several:
+            batch["old_per_token_logps"] = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs
+        if corrects:
+            old, sampled, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], sampled_mask(batch)
+            low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
+            kind, owners = args.vllm_importance_sampling_mode, batch["trajectory"]
+            ratio = sampler_ratio(old, sampled, mask, kind, low, high, owners)
+            unbounded = sampler_ratio(old, sampled, mask, kind, sequences=owners)
+            batch["importance_sampling_ratio"] = ratio
+            self.record("train", sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
+        if self.reference is not None:
+            with self.reference.model() as model:
+                batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
+
+    def _add_totals(self) -> None:
+        """Write each update's totals into its micro-batches."""
+        accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
+        add_step_totals(self._buffer, accumulation, processes, self._total, self._begun)
+        self._begun |= not self._buffer[0]["skip"]  # is read again only if the update takes further rollouts
+        packed = self._scorer.packed if self._scorer.shares_prefixes else None
+        self.record("train", position_metrics(self._total(count_positions(self._buffer, packed))))
+
+    def _total(self, local: torch.Tensor) -> torch.Tensor:
+        """The sum over all processes."""
+        total: torch.Tensor = self.accelerator.reduce(local, reduction="sum")
+        return total
+
+    # From a micro-batch to a loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """`policy_loss`, a router's loss and the entropy bonus of one micro-batch, checked and logged."""
+        last = self.accelerator.sync_gradients  # the update's last micro-batch
+        warms_up = self.critic is not None and self.state.global_step < self.args.critic_warmup_steps
+        skips = warms_up or bool(inputs["skip"])  # while the critic warms up, it alone learns
+        if skips or (inputs["empty"] and not last):
+            if not self.is_deepspeed_enabled:
+                # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
+                # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
+                # is computed even if it is filler, because processes exchange gradients in it.
+                return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+            # Its engine wants a loss with a graph, and takes every step: filler is computed, with gradients of 0, and a
+            # step of nothing else has the learning rate 0, until the schedule sets it again.
+            if skips and last:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = 0.0
+        self._add_other_segments(inputs)
+        mask = sampled_mask(inputs)
+        self._loss_run = run = _LossRun([], mask.sum().double(), set())
+        try:
+            loss = self.policy_loss(model, inputs)
+        finally:
+            self._loss_run = None
+        check_loss(loss, run.scores)
+        scores = run.scores[-1]
+        assert scores.entropies is not None
+        columns = scored_columns(scores.logprobs, scores.entropies, inputs, mask)
+        self._means.add({name: value for name, value in columns.items() if name not in run.recorded}, mask)
+        self._means.add_loss(loss)
+        if scores.router_loss is not None:
+            loss = loss + self.router_aux_loss_coef * scores.router_loss * inputs["token_share"]
+        if self.args.entropy_coef:
+            loss = loss - self.args.entropy_coef * entropy_bonus(scores.entropies, mask, inputs["step_tokens"])
+        self._check_update(loss, scores, inputs, mask)
+        if last and not skips:
+            self.record("train", self._means.taken(self._total, self.accelerator.num_processes))
+        return loss
+
+    def _add_other_segments(self, inputs: Mapping[str, Any]) -> None:
+        """For ratios of whole trajectories: what each segment's others add, under the present policy.
+
+        They may lie in other micro-batches of the update, so there is a pass over these before it, without gradients.
+        """
+        is_needed = self.args.importance_sampling_level == "sequence" and "old_per_token_logps" in inputs
+        if not is_needed or not inputs["parted"] or inputs["skip"] or self._others_of == self.state.global_step:
+            return
+        self._others_of = self.state.global_step
+        size, place = self.args.gradient_accumulation_steps, self._passes % self.args.steps_per_generation
+        parts = [part for part in self._buffer[place - place % size :][:size] if not part["empty"]]
+        owners = torch.cat([part["trajectory"] for part in parts])
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            sums = []
+            for part in parts:
+                now = self._scorer(self.model, part, entropies=False).logprobs
+                sums.append((now - part["old_per_token_logps"]).masked_fill(~sampled_mask(part), 0.0).sum(dim=1))
+        others = sums_of_others(torch.cat(sums), owners)
+        for part, of_part in zip(parts, others.split([len(each) for each in sums]), strict=True):
+            part["others_log_ratio"] = of_part
+
+    def _check_update(self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor) -> None:
+        """Stop all processes if a loss is not finite, or the first rollout was sampled from another distribution."""
+        deviation = ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
+        found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
+        largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
+        if anywhere:
+            micro_batches_of_update = self.args.gradient_accumulation_steps
+            place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches_of_update}"
+            raise_not_finite(loss, place, parts_of_loss(scores.logprobs, scores.entropies, inputs, mask))
+        self._means.add_largest("sampling/ratio_deviation_max", largest)
+        if self._gaps is not None and not inputs["skip"]:
+            self._gaps.append(measure_gap(scores.logprobs, inputs, self._sampler_slack))
+            if self.accelerator.sync_gradients:
+                gaps, self._gaps = self._gaps, None
+                self.check_gap_to_sampler(torch.cat(gaps))
+
+    @property
+    def _sampler_slack(self) -> float:
+        """Nats by which the sampler may be above the trainer: vLLM's values are from after top-k and top-p."""
+        if not self.use_vllm or (self.top_p == 1 and not self.top_k):
+            return 0.0
+        return math.inf if self.top_k else -math.log(self.top_p)
+
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
+        """Compare with the sampler, by each process's results of `measure_gap`; may raise `SamplerMismatchError`."""
+        gap, model = Gap.of(self.accelerator.gather(parts)), self.accelerator.unwrap_model(self.model)
+        name = f"{model.config.name_or_path or 'a model in memory'} ({model.config.model_type})"
+        allowed = tolerance_of(model, self.accelerator.mixed_precision, self.args)
+        check_gap(gap, allowed, name, self.args.sampler_check == "stop")
+        return gap
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
+            check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
+        return norm
+
+    # Evaluation during training
+
+    def evaluate(
+        self,
+        eval_dataset: EvaluationRows | str | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Play start states and log what came out; for success with an interval, see `ragen_trl.evaluate`.
+
+        Every row counts once. There is no loss: advantages are those within a group, so it would be about 0 whatever
+        the model does.
+
+        Args:
+            eval_dataset: Start states, described as for ``train_dataset``, in any environment, with any seeds. Unset:
+                those of the constructor, or ``args.num_eval_seeds`` held-out ones.
+            ignore_keys: Not read.
+            metric_key_prefix: As in TRL.
+
+        Raises:
+            ArgumentError: If reward functions would lack columns, or a batch is not a whole number of groups.
+            StartStateError, SeedOverlapError: If the rows do not describe start states.
+        """
+        at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
+        if at_once % self.num_generations_eval:
+            raise ArgumentError(
+                f"an evaluation batch has {at_once} rows (per_device_eval_batch_size · processes), which "
+                f"num_generations_eval {self.num_generations_eval} does not divide; change one of them"
+            )
+        if eval_dataset is None and self.eval_dataset is None:
+            self.eval_dataset = self._rows_of(None)
+        if eval_dataset is None or isinstance(eval_dataset, str):
+            chosen = self.eval_dataset if eval_dataset is None else self.eval_dataset[eval_dataset]
+        elif isinstance(eval_dataset, dict):
+            chosen = {name: self._rows_of(rows) for name, rows in eval_dataset.items()}
+        else:
+            chosen = self._rows_of(eval_dataset)
+        several = chosen if isinstance(chosen, dict) else {"": chosen}
+        metrics: dict[str, float] = {}
+        trained, _ = self.model.training, self.model.eval()
+        try:
+            for name, rows in several.items():
+                prefix = f"{metric_key_prefix}_{name}" if name else metric_key_prefix
+                measured = {f"{prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}
+                self.log(measured)
+                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
+                metrics |= measured
+        finally:
+            self.model.train(trained)
+        return metrics
+
+    def _evaluated(self, dataset: Dataset, at_once: int) -> dict[str, float]:
+        """The figures of all rows, played ``at_once`` on all processes together."""
+        began = time.perf_counter()
+        size, processes = self.num_generations_eval, self.accelerator.num_processes
+        rows = [dict(row) for row in dataset for _ in range(size)]
+        names, parts = self._tasks.names_in_evaluation, list[RolloutBatch]()
+        logged: list[tuple[int, dict[str, float]]] = []
+        for first in range(0, len(rows), at_once):
+            places = range(first, min(first + at_once, len(rows)))
+            local = -(-len(places) // processes)
+            padded = [*places, *[places[0]] * (local * processes - len(places))]  # repeated rows are not counted
+            own = padded[self.accelerator.process_index * local :][:local]
+            seeds = [rows[place]["seed"] for place in own]
+            starts = [
+                Start.drawn(seed, [self.args.seed, False, 0, seed, place])
+                for seed, place in zip(seeds, own, strict=True)
+            ]
+            mine = [rows[place] for place in own]
+            part, of_functions = self._rewarded(mine, self._played(mine, starts), 1, names)
+            parts.append(part.first(len(places)))
+            logged.append((len(places), of_functions))
+        figures = self._figures(replace(RolloutBatch.joined(parts), group_size=size), names)
+        for name in {name for _, values in logged for name in values}:
+            known = [(count, values[name]) for count, values in logged if name in values]
+            figures[name] = sum(count * value for count, value in known) / sum(count for count, _ in known)
+        return {**figures, "runtime": time.perf_counter() - began}
+
+    def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
+        if given is None:
+            return self._rows_of(None) if args.eval_strategy != "no" else None
+        rows = len(given) if isinstance(given, Dataset) else None
+        if args.num_eval_seeds not in (type(args).num_eval_seeds, rows):
+            raise ArgumentError(
+                f"num_eval_seeds is {args.num_eval_seeds}, but the rows of eval_dataset decide that; leave it unset"
+            )
+        if isinstance(given, dict):
+            return {name: self._rows_of(rows, held_out=True) for name, rows in given.items()}
+        return self._rows_of(given, held_out=True)
+
+    def _rows_of(self, given: Dataset | IterableDataset | None, held_out: bool = False) -> Dataset:
+        tasks = self._tasks
+        rows = tasks.evaluation_rows() if given is None else tasks.rows_for_evaluation(given, held_out)
+        check_columns(self._extra, tasks.columns_missing(rows))
+        return rows
+
+    # Checkpoints and saved models
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.save_algorithm_state(folder)  # before Transformers, whose last file marks a checkpoint as whole
+        super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in TRL; beside the model are its card and ``play.json``, which says how it is played with.
+
+        Checkpoints of FSDP2 with ``state_dict_type: SHARDED_STATE_DICT`` have no whole weights; what a
+        user asks for does.
+        """
+        folder, run = Path(output_dir or self.args.output_dir), Path(self.args.output_dir)
+        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
+            self._save(str(folder), self.accelerator.get_state_dict(self.model))
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            if self.pictures is not None:
+                self.pictures.save(folder)
+            save_play_options(folder, self._tasks.specs, self.args)
+        if self.is_world_process_zero() and not _internal_call and is_generated(run) and is_generated(folder):
+            self.create_model_card(run.name)
+            copy_card(run, folder)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """As in TRL, with what the agent plays in place of a question to a chat model."""
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            write_agent_card(Path(self.args.output_dir), self._tasks.specs, self.args)
+
+    # Weights
+
+    def unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
+        """The policy without its wrappers, ready to sample."""
+        if self.use_vllm:  # vLLM samples with its own weights: nothing to gather
+            return nullcontext(self.accelerator.unwrap_model(self.model))
+        return unwrapped_for_generation(self)
+
+    def whole_under_zero3(self) -> AbstractContextManager[object]:
+        """Whole weights where ZeRO-3 divides them, for passes that do not begin at the engine's root."""
+        plugin = self.accelerator.state.deepspeed_plugin if self.is_deepspeed_enabled else None
+        return nullcontext() if plugin is None or plugin.zero_stage < 3 else unwrapped_for_generation(self)
+
+    def send_weights(self) -> None:
+        """Send vLLM the weights of this step, unless it has them."""
+        if trl_seams.sent_step(self) != self.state.global_step:
+            with profiling_context(self, "sync_weights"):
+                self._weight_sync.send()
+            trl_seams.note_sent_step(self, self.state.global_step)
+
+    def forget_sent_weights(self) -> None:
+        """Make the next `send_weights` send the present weights, whichever vLLM has."""
+        if self.use_vllm:
+            trl_seams.note_sent_step(self, -1)
+
+    def rest_engine(self) -> None:
+        """Give a sleeping engine's memory to the update; the next `send_weights` wakes it."""
+        if self._engine is not None and self.args.vllm_enable_sleep_mode:
+            self._engine.sleep()
+            self.forget_sent_weights()

@@ -1,0 +1,1 @@
+"""What the trainers are made of: checks, checkpoints, the reference, scores, figures."""

@@ -1,0 +1,110 @@
+"""Log-probabilities of the tokens that a policy sampled, with what rows begin with in common computed once."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from accelerate.utils import DynamoBackend
+from transformers import PreTrainedModel, Trainer
+
+from ragen_trl.batching.batch import sampled_mask, whole_rows
+from ragen_trl.batching.micro_batches import score_in_passes
+from ragen_trl.batching.pictures import picture_inputs
+from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
+from ragen_trl.policies.model_calls import unwrapped, with_positions
+from ragen_trl.policies.model_support import FAMILIES, UnsupportedModelError, check_supported
+from ragen_trl.policies.vision.processing import PictureProcessor
+from ragen_trl.trl_seams import token_scores
+
+logger = logging.getLogger(__name__)
+
+
+class Scores(NamedTuple):
+    """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats.
+
+    Both are 0 at tokens that the policy did not sample. ``router_loss`` is a mixture's load-balancing loss.
+    """
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor | None
+    router_loss: torch.Tensor | None
+
+
+class Scorer:
+    """Scores the rows of a trainer's batches; in as few positions as the model allows.
+
+    Attributes:
+        shares_prefixes: Whether rows are stored as prefix trees.
+    """
+
+    def __init__(self, trainer: Any, pictures: PictureProcessor | None) -> None:
+        self._trainer, self._pictures = trainer, pictures
+        self.shares_prefixes = can_share_prefixes(trainer, trainer.aux_loss_enabled)
+
+    def __call__(
+        self,
+        model: Any,
+        batch: Mapping[str, Any],
+        rows_a_pass: int | None = None,
+        entropies: bool = True,
+        router_loss: bool = False,
+    ) -> Scores:
+        """Score the sampled tokens of a batch under a model, in one pass or in passes of so many rows."""
+        ids, attention = whole_rows(batch)
+        width, sampled = batch["completion_ids"].shape[1], sampled_mask(batch)
+        asked = attention.clone()
+        asked[:, -width:] *= sampled
+        base, pictures = without_wrappers(self._trainer, model), batch.get("pictures")
+        options: dict[str, Any] = {"compute_entropy": entropies}
+        if router_loss:
+            options["compute_aux_loss"] = True
+
+        def score(rows: Any, columns: slice, kept: int) -> Any:
+            part, tokens = attention[rows, columns], ids[rows, columns]
+            seen: dict[str, Any] = {}
+            if pictures is not None:  # a model that sees finds the positions itself
+                assert self._pictures is not None
+                shown = [pictures[row] for row in torch.arange(len(ids))[rows].tolist()]
+                call, (tokens, seen) = model, picture_inputs(tokens, part, shown, self._pictures)
+            elif self.shares_prefixes:
+                call = PackedModel(model, base, asked[rows, columns])
+            else:
+                call = with_positions(model, base, part)
+            logprobs, spread, router = token_scores(self._trainer, call, tokens, part, kept, **options, **seen)
+            others = asked[rows, columns][:, -kept:] == 0
+            spread = None if spread is None else spread.masked_fill(others, 0.0)
+            return logprobs.masked_fill(others, 0.0), spread, router
+
+        if rows_a_pass is None or rows_a_pass >= len(ids):
+            return Scores(*score(slice(None), slice(None), width))
+        order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
+        found = score_in_passes(lambda *part: score(*part)[:2], attention, width, order.split(rows_a_pass))
+        return Scores(*found, None)
+
+    def packed(self, batch: Mapping[str, Any]) -> PackedRows:
+        """How the rows of a micro-batch are stored as prefix trees."""
+        ids, attention = whole_rows(batch)
+        scored = torch.cat([torch.zeros_like(batch["prompt_mask"]), sampled_mask(batch)], dim=1)
+        return share_prefixes(ids, attention, scored, self._trainer.model.config.get_text_config().hidden_size)
+
+
+def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
+    """Whether the rows of a trainer's model can be stored as prefix trees; why not, is logged."""
+    reason = "a router's loss reads every token of every row" if with_router_loss else ""
+    if without_wrappers(trainer, trainer.model).config.model_type in FAMILIES:
+        reason = "tokens of pictures are equal where the pictures are not"
+    try:
+        check_supported(trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False))
+    except UnsupportedModelError as error:
+        reason = str(error)
+    if trainer.args.torch_compile or trainer.accelerator.state.dynamo_plugin.backend != DynamoBackend.NO:
+        reason = "a compiled model's head reads a fixed number of tokens"
+    if reason:
+        logger.warning("what rows begin with in common is computed for each of them: %s", reason)
+    return not reason
+
+
+def without_wrappers(trainer: Trainer, model: Any) -> PreTrainedModel:
+    """The model inside launchers, compilers and adapters, whose class says what it takes."""
+    return unwrapped(trainer.accelerator.unwrap_model(model, keep_torch_compile=False))

@@ -1,0 +1,171 @@
+"""Every private member of TRL that this package uses, and what it relies on; each has a contract test.
+
+| member of ``GRPOTrainer`` | what is relied on |
+|---|---|
+| ``_prepare_inputs`` | called once for each micro-batch, with the rows of a rollout; `StarPOTrainer` overrides it |
+| ``_get_per_token_logps_and_entropies`` | calls the model, and returns log-probabilities, entropies, a router's loss |
+| ``_calculate_rewards`` | returns the rewards of all processes, (B, F), NaN where a function gave none |
+| ``_pending_metrics``, ``_pending_extra_logs`` | what reward functions logged since they were emptied |
+| ``_metrics`` | ``log`` writes the means of these lists by mode and empties them |
+| ``_logs`` | the table of the last rollout's completions, which ``log`` writes |
+| ``_buffered_inputs`` | a plain ``GRPOTrainer``'s micro-batches of the last rollout, for `CollapseMonitor` |
+| ``_last_loaded_step`` | the step whose weights vLLM has |
+
+TRL has a new minor version every one to two weeks. A version that was not tested works where none of these has moved;
+`check_seams` says which one has.
+"""
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+import trl
+from accelerate.utils import gather_object
+from trl import GRPOTrainer
+
+from ragen_trl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+TESTED = ("1.16",)
+"""Minor versions of TRL that ``make test-trl`` runs."""
+
+# Methods with the parameters that are given by name or by place here.
+_METHODS = {
+    "_prepare_inputs": ("generation_batch",),
+    "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "compute_entropy"),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+}
+_ATTRIBUTES = ("_pending_metrics", "_pending_extra_logs", "_metrics", "_logs", "_buffered_inputs")
+
+
+class SeamError(UserError, RuntimeError):
+    """A version of TRL has changed a member that this package relies on."""
+
+
+def check_seams(trainer: GRPOTrainer) -> None:
+    """Raise `SeamError` if this TRL has moved a seam; says once that a version was not tested.
+
+    Call it when TRL's own constructor is through.
+    """
+    for name, parameters in _METHODS.items():
+        method = getattr(GRPOTrainer, name, None)
+        known = inspect.signature(method).parameters if callable(method) else {}
+        missing = [one for one in parameters if one not in known]
+        if missing:
+            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {_remedy()}")
+    for name in _ATTRIBUTES:
+        if not hasattr(trainer, name):
+            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {_remedy()}")
+    if not trl.__version__.startswith(tuple(f"{one}." for one in TESTED)):
+        logger.info(
+            "TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, _tested()
+        )
+
+
+def _tested() -> str:
+    return ", ".join(TESTED)
+
+
+def _remedy() -> str:
+    return f"install a tested version ({_tested()}), or a newer ragen-trl"
+
+
+def token_scores(
+    trainer: GRPOTrainer, model: Any, ids: torch.Tensor, attention: torch.Tensor, width: int, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(B, width) log-probabilities and, if asked for, entropies (nats) of the last tokens, and a router's loss."""
+    found = trainer._get_per_token_logps_and_entropies(model, ids, attention, width, **options)
+    return found[0], found[1], found[2] if len(found) > 2 else None
+
+
+def rewards_by_function(
+    trainer: GRPOTrainer,
+    rows: list[dict[str, Any]],
+    prompts: list[Any],
+    completions: list[Any],
+    completion_ids: list[list[int]],
+) -> tuple[torch.Tensor, dict[str, float], dict[str, list[Any]]]:
+    """Call all reward functions as TRL does, on all processes together.
+
+    Returns:
+        (B, F) rewards of all processes, unweighted, NaN where a function gave none; and what the functions logged by
+        ``log_metric`` (means over processes) and by ``log_extra`` (a column each, of all processes).
+    """
+    rewards = trainer._calculate_rewards(rows, prompts, completions, completion_ids)
+    metrics, columns = {}, {}
+    for name in sorted(set(gather_object(list(trainer._pending_metrics)))):
+        values = [value for part in gather_object([list(trainer._pending_metrics.get(name, []))]) for value in part]
+        metrics[name] = fmean(values)
+    for name in sorted(set(gather_object(list(trainer._pending_extra_logs)))):
+        columns[name] = gather_object(trainer._pending_extra_logs.get(name, [None] * len(rows)))
+    trainer._pending_metrics.clear()
+    trainer._pending_extra_logs.clear()
+    return rewards, metrics, columns
+
+
+def log_values(trainer: GRPOTrainer, mode: str, values: Mapping[str, float]) -> None:
+    """Log values of a ``mode``, "train" or "eval"; TRL writes the mean of each since the last row of its log."""
+    for name, value in values.items():
+        trainer._metrics[mode][name].append(float(value))
+
+
+def forget_values(trainer: GRPOTrainer) -> None:
+    """Drop what was logged and not yet written, as after a training that broke off."""
+    for values in trainer._metrics.values():
+        values.clear()
+
+
+def show_completions(
+    trainer: GRPOTrainer,
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    rewards: Mapping[str, Sequence[float]],
+    extra: Mapping[str, Sequence[Any]],
+) -> None:
+    """Add trajectories of all processes to TRL's table of completions, which keeps the last ones of a rollout."""
+    logs = trainer._logs
+    logs["prompt"].extend(prompts)
+    logs["completion"].extend(completions)
+    for kind, columns in (("rewards", rewards), ("extra", extra)):
+        for name, values in columns.items():
+            logs[kind][name].extend(values)
+    logs["advantages"].extend([0.0] * len(prompts))
+
+
+def show_advantages(trainer: GRPOTrainer, advantages: Sequence[float]) -> None:
+    """Put the advantages of a rollout, one for each trajectory, into TRL's table of completions."""
+    trainer._logs["advantages"].clear()  # a deque as long as a rollout, which keeps the last ones
+    trainer._logs["advantages"].extend(advantages)
+
+
+class PlainRollout(NamedTuple):
+    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
+
+    ``rewards`` are (B, F) of all processes, ``completions`` B texts or lists of messages; ``micro_batches`` this
+    process's.
+    """
+
+    rewards: torch.Tensor
+    completions: list[Any]
+    micro_batches: list[dict[str, Any]]
+
+
+def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
+    """The last rollout of a plain ``GRPOTrainer``."""
+    logs = trainer._logs
+    by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
+    return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
+
+
+def sent_step(trainer: GRPOTrainer) -> int:
+    """The optimizer step whose weights vLLM has; -1 for none."""
+    return int(trainer._last_loaded_step)
+
+
+def note_sent_step(trainer: GRPOTrainer, step: int) -> None:
+    """Tell TRL which step's weights vLLM has; -1 for none."""
+    trainer._last_loaded_step = step
