@@ -36,9 +36,8 @@ from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
-from ragen_trl.trainers.observers import RolloutEvent
-from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl.plain import log_training
+from ragen_trl.trainer import StarPOTrainer
+from ragen_trl.training.observers import RolloutEvent
 
 # Of every run, whatever is asked.
 QUIET = {"bf16": False, "logging_steps": 1, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
@@ -337,7 +336,7 @@ class SpreadGradients:
         every: Rollouts from one measurement to the next.
     """
 
-    def __init__(self, trainer: TrajectoryTrainer, every: int) -> None:
+    def __init__(self, trainer: StarPOTrainer, every: int) -> None:
         self._trainer, self._every, self._seen = trainer, every, 0
         trainer.observers.append(self)
 
@@ -345,7 +344,7 @@ class SpreadGradients:
         """Measure this rollout if it is its turn."""
         if self._seen % self._every == 0:
             found = gradients_by_spread(self._trainer.model, event.rollout)
-            log_training(self._trainer, {f"signal/{name}": value for name, value in found.items()})
+            log_values(self._trainer, "train", {f"signal/{name}": value for name, value in found.items()})
         self._seen += 1
 
 

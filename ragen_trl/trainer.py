@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
 from datasets import Dataset, IterableDataset
@@ -246,7 +247,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self.add_callback(SyncReference(self.reference, args))
         if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
             self._name = "StarPO-S"  # in the model card
-        self.critic = self._make_critic(policy) if args.advantage in CRITIC_ADVANTAGES else None
+        self.critic = self._make_critic() if args.advantage in CRITIC_ADVANTAGES else None
         self.observers: list[Observer] = []
         self._loss_run: _LossRun | None = None  # while `policy_loss` runs
         self._begin_training()
@@ -273,10 +274,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if found:
                 logger.warning(found)
 
-    def _make_critic(self, policy: PreTrainedModel) -> Critic:
+    def _make_critic(self) -> Critic:
         args = self.args
         return Critic(
-            policy,
+            self.accelerator.unwrap_model(self.model),
             self.accelerator,
             pad_id=self.tokenizer.pad_token_id,
             batch_size=args.per_device_train_batch_size,
@@ -687,12 +688,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if advantages is not None:
             with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
                 self._add_scores(batch)
-        rows = len(batch["advantages"])
-        steps = self.args.steps_per_generation
-        padded = -(-rows // steps) * steps
-        batch = select_rows(batch, range(rows), padded)
-        order = torch.randperm(padded)
-        return {key: chosen_rows(value, order) for key, value in batch.items()}
+        # In which order rows are dealt to the updates of a rollout follows from the seed and the step alone.
+        entropy = [self.args.seed, self.state.global_step, self.micro_step, self.accelerator.process_index]
+        order = np.random.default_rng(entropy).permutation(len(batch["advantages"]))
+        return {key: chosen_rows(value, torch.from_numpy(order)) for key, value in batch.items()}
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         """Add the log-probabilities that the loss compares with: before the update, and under the reference."""

@@ -59,7 +59,7 @@ class SegmentLayout:
         return parts
 
 
-def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
+def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
     """TRL's tensors of all segments, one row each, in the order of the trajectories.
 
     Returns:
@@ -86,7 +86,10 @@ def segment_rows(
     is (1 at sampled tokens).
     """
     device = advantages.device
-    batch: dict[str, Any] = {key: value.to(device) for key, value in segment_batch(trajectories, pad_id).items()}
+    batch: dict[str, Any] = {
+        key: value if isinstance(value, list) else value.to(device)
+        for key, value in segment_batch(trajectories, pad_id).items()
+    }
     if advantages.ndim == 1:
         counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
         batch["advantages"] = advantages.repeat_interleave(counts)

@@ -18,7 +18,7 @@ from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
-from ragen_trl.trainers.self_check import BFLOAT16, EXACT
+from ragen_trl.training.self_check import BFLOAT16, EXACT
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.pretrained import LORA, Run
 from tests.support.ragen_trl.trainers import TOKENIZER

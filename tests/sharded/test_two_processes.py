@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ragen_trl.astar_po.value_cache import ValueCache
-from ragen_trl.trainers.reference import Reference
+from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl import critics, references
 from tests.support.ragen_trl.astar_runs import stored_keys
 from tests.support.ragen_trl.launches import on_two_processes

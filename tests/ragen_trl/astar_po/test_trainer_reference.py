@@ -38,13 +38,13 @@ class Checked(Spy):
 
     expected: list[float] = []
 
-    def _learn_from(self, rollout: Any, kept: Any) -> Any:
+    def advantages(self, rollout: Any) -> Any:
         model = self.accelerator.unwrap_model(self.model)
         own = likelihoods(model, rollout.trajectories)
         with self.reference.model() as reference:
             other = likelihoods(reference, rollout.trajectories)
         self.expected = [*self.expected, (own - other).mean().item()]
-        return super()._learn_from(rollout, kept)
+        return super().advantages(rollout)
 
 
 def likelihoods(model: Any, trajectories: Any) -> torch.Tensor:

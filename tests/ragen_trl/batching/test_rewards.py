@@ -9,7 +9,7 @@ import torch
 from ragen_trl import StarPOTrainer
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
-from ragen_trl.trainers.rollout import environment_return
+from ragen_trl.trainer import environment_return
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import lottery, made_up, small_trainer
 

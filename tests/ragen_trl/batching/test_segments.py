@@ -1,18 +1,13 @@
 """Contexts of the last turns: what is read, which rows are trained and how they are weighed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from ragen_trl import StarPOConfig
-from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty
-from ragen_trl.batching.batch import sampled_mask, select_rows
-from ragen_trl.batching.loss_normalization import add_step_totals
-from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
+from ragen_trl.batching.batch import select_rows
+from ragen_trl.batching.segments import segment_batch, segment_rows
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.equivalence import every_turn_alone
 from tests.support.ragen_trl.trainers import generation_batch, made_up
 
 
@@ -59,28 +54,3 @@ def test_a_segment_has_the_advantages_of_its_own_tokens() -> None:
     assert one_each["advantages"][:3].tolist() == [3.0, 3.0, -1.0]
     assert one_each["trajectory_share"].tolist() == pytest.approx([0.6, 0.4, 1.0, 0.0])
     assert one_each["completion_mask"][3].tolist() == [0, 0, 0, 0]
-
-
-def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tmp_path: Path) -> None:
-    """Against `losses.aggregate` on rows that hold whole trajectories."""
-    generator = torch.Generator().manual_seed(0)
-    played = [every_turn_alone(made_up((1, 3, 0.0), (2, 5, 0.0), (1, 1, 0.0))), made_up((1, 2, 0.0))]
-    whole = generation_batch(played)
-    mask = whole["completion_mask"] * whole["tool_mask"]
-    args = StarPOConfig(output_dir=str(tmp_path), beta=0.3, epsilon_high=0.4, bf16=False, use_cpu=True)
-    columns = [torch.randn(mask.shape, generator=generator) * mask for _ in range(4)]
-    logprobs, old, reference, advantages = columns
-    per_token = clipped_surrogate(logprobs, old, advantages, args.epsilon, 0.4, args.delta)
-    kl = kl_penalty(logprobs, reference, "k3") * (logprobs - old).exp()
-    expected = aggregate(per_token + 0.3 * kl, mask, "seq_mean_token_mean")
-    rows = [segment_rows(played, column, mask, pad_id=0) for column in columns]
-    assert len(rows[0]["prompt_ids"]) == 4
-    parts = [select_rows(row, range(4), 5)["advantages"] for row in rows]
-    batch = select_rows(rows[-1], range(4), 5)
-    add_step_totals([batch], 1, 1, lambda local: local)
-    found, per_token = segment_loss(parts[0], parts[1], parts[2], batch, args)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    rows_mask = sampled_mask(batch)
-    assert per_token["kl"][rows_mask].mean().item() == pytest.approx(kl[mask.bool()].mean().item(), rel=1e-5)
-    without, _ = segment_loss(parts[0], parts[1], None, batch, args)
-    assert without.item() != pytest.approx(expected.item(), rel=1e-3)

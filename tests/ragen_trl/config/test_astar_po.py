@@ -7,7 +7,7 @@ import pytest
 
 from ragen_trl import AStarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.trainers.reference import ReferenceWeightsError
+from ragen_trl.training.reference import ReferenceWeightsError
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
 

@@ -98,7 +98,7 @@ def test_packed_demonstrations_make_the_step_of_single_rows(
 ) -> None:
     packed = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "packed"))
 
-    monkeypatch.setattr("ragen_trl.trainers.trl.supervised.can_share_prefixes", lambda *_: False)
+    monkeypatch.setattr("ragen_trl.imitation.supervised.can_share_prefixes", lambda *_: False)
     plain = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from ragen_trl import StarPOConfig
 from ragen_trl.imitation import resuming
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+from ragen_trl.imitation.supervised import PackedSFTTrainer
 from ragen_trl.policies.tiny_model import build_tiny_model
-from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 
 LAKE = "ragen/FrozenLake-v0"
 FOUR = WarmStartConfig(32, 0.0, demo_batch_size=8)

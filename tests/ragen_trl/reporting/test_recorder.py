@@ -15,7 +15,7 @@ from ragen_trl.reporting.recorded import (
 )
 from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, packed, spread_steps
 from ragen_trl.reporting.token_pieces import TokenPieces
-from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, rollout_of, small_trainer
 

@@ -94,8 +94,3 @@ class Alone(StarPOTrainer):
 
     def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
         return [every_turn_alone(played) for played in super().rollout(starts, envs, policy)]
-
-    def _learn_from(self, rollout: Any, kept: Any) -> Any:
-        batch = super()._learn_from(rollout, kept)
-        torch.manual_seed(0)
-        return batch

@@ -8,8 +8,8 @@ import torch
 from peft import LoraConfig
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.trainers import trajectory as second_half
-from ragen_trl.trainers.self_check import Gap
+from ragen_trl import trainer as trainer_module
+from ragen_trl.training.self_check import Gap
 from ragen_trl.trajectory import Trajectory
 
 SHORT: dict[str, Any] = {
@@ -66,12 +66,12 @@ class Run:
     def train(self, **how: Any) -> "Run":
         """Train, and keep what the self-check found."""
         with pytest.MonkeyPatch.context() as patch:
-            checked = second_half.check_gap
+            checked = trainer_module.check_gap
 
             def keep(gap: Gap, *rest: Any) -> None:
                 self.gaps.append(gap)
                 checked(gap, *rest)
 
-            patch.setattr(second_half, "check_gap", keep)
+            patch.setattr(trainer_module, "check_gap", keep)
             self.trainer.train(**how)
         return self

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from ragen_trl.astar_po.reference_play import Request
 from ragen_trl.astar_po.reference_values import Accuracy
 from ragen_trl.astar_po.value_cache import ValueKey
-from ragen_trl.trainers.reference import Reference
+from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl.trainers import small_model
 
 KEY = ValueKey(

@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.batching.batch import trajectory_batch
+from ragen_trl.batching.batch import sampled_mask, trajectory_batch
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
+from ragen_trl.batching.segments import segment_rows
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
 TOKENIZER = build_tiny_tokenizer()
@@ -202,7 +203,8 @@ def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields
         prompt = tuple(next(numbers) for _ in range(shown))
         reply = tuple(next(numbers) for _ in range(sampled))
         state = states[place] if states else ""
-        return Turn(prompt, reply, tuple(-i / 100 for i in reply), "?", "!", reward, state=state)
+        info = {"format_is_valid": True, "action_is_valid": True, "num_actions": 1}
+        return Turn(prompt, reply, tuple(-i / 100 for i in reply), "?", "!", reward, info, state=state)
 
     made = tuple(turn(place, *described) for place, described in enumerate(turns))
     return Trajectory(made, **{"seed": 0, "terminated": True, **fields})
@@ -239,9 +241,6 @@ def rollout_of(
 
 
 def generation_batch(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """TRL's tensors, with advantages of 0."""
-    return {
-        **trajectory_batch(trajectories, 0),
-        "advantages": torch.zeros(len(trajectories)),
-        "num_items_in_batch": torch.tensor(0),
-    }
+    """The rows of trajectories, with advantages of 0."""
+    mask = sampled_mask(trajectory_batch(trajectories, 0))
+    return segment_rows(trajectories, torch.zeros(len(trajectories)), mask, 0)

@@ -23,16 +23,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "model_init_kwargs": {"dtype": "float32"}, "trust_remote_code": True,
         "epsilon": 0.1, "epsilon_high": 0.3, "delta": 4.0, "use_bias_correction_kl": False,
     },
-    "off policy": {"loss_type": "dapo", "off_policy_mask_threshold": 0.5, "top_entropy_quantile": 0.5},
-    "sapo": {"loss_type": "sapo", "sapo_temperature_neg": 1.2, "sapo_temperature_pos": 0.9},
-    "vespo": {
-        "loss_type": "vespo", "vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 2.0, "vespo_lambda_neg": 1.5,
-    },
-    "sequence": {"loss_type": "luspo", "importance_sampling_level": "sequence"},
-    "entropy": {
-        "use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_min": 0.005, "entropy_coef_max": 0.5,
-        "entropy_coef_delta": 0.1, "entropy_target": 9.0,
-    },
+    "sequence": {"loss_type": "dapo", "importance_sampling_level": "sequence"},
     "several rewards": {"reward_weights": [1.0, 0.5], "multi_objective_aggregation": "normalize_then_sum"},
     "precision": {"bf16": True, "cast_lm_head_to_fp32": True},
     "evaluation": {

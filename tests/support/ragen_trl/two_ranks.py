@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
 from ragen_trl.batching.batch import collate
-from ragen_trl.trainers.reference import Reference
+from ragen_trl.training.reference import Reference
 from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.critics import GENTLE, PAD, episodes, lesson, lora_policy, make_critic, weights
 from tests.support.ragen_trl.equivalence import Alone, Awake

@@ -13,12 +13,10 @@ from trl import GRPOTrainer
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
-from ragen_trl.trainers.rollout import RolloutTrainer
 from tests.support.ragen_trl.trainers import (
     LAKE,
     SMALL,
     TOKENIZER,
-    logged,
     lottery,
     parameters,
     small_model,
@@ -60,7 +58,7 @@ def test_asynchronous_functions_and_objects_are_awaited(tmp_path: Path) -> None:
 def test_trls_trainer_takes_no_argument_that_is_unknown_here() -> None:
     """A new one of TRL's needs a decision."""
     theirs = set(GRPOTrainer.__init__.__code__.co_varnames[1 : GRPOTrainer.__init__.__code__.co_argcount])
-    code = RolloutTrainer.__init__.__code__
+    code = StarPOTrainer.__init__.__code__
     assert theirs - set(code.co_varnames[1 : code.co_argcount]) == set()
 
 
@@ -120,10 +118,9 @@ def test_trains_with_options_of_trl(tmp_path: Path, name: str) -> None:
     elif name == "evaluation":
         assert [row["step"] for row in trainer.state.log_history if "eval_success" in row] == [0, 1, 2]
         assert len(list(tmp_path.glob("checkpoint-*"))) <= 2 and trainer.state.best_metric is not None
-    elif name == "entropy":  # that of a tiny model, 6 nats, is below the target: the coefficient rises
-        assert logged(trainer, "entropy_coef")[-1] > 0.01 and "policy_loss" in trainer.state.log_history[0]
     elif name == "reference":  # it has followed the policy
-        assert any(not torch.equal(value, before[key]) for key, value in trainer.ref_model.named_parameters())
+        with trainer.reference.model() as reference:
+            assert any(not torch.equal(value, before[key]) for key, value in reference.named_parameters())
     elif name == "precision":
         assert trainer.model.lm_head.weight.dtype == torch.float32
         assert trainer.model.model.layers[0].mlp.up_proj.weight.dtype == torch.bfloat16

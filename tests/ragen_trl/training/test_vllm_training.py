@@ -71,33 +71,31 @@ def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
 
 
 @pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
-def test_ratios_and_their_metrics_are_trls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """TRL's own of the same trajectories, which it computes outside training, with some of them out of bounds."""
-    trls: list[dict[str, Any]] = []
+def test_ratios_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Exp of the trainer's minus the sampler's log-probability, of tokens or summed over a trajectory, with bounds."""
+    seen: list[dict[str, Any]] = []
 
-    class Both(StarPOTrainer):
-        def score_trajectories(self, rows: Any, played: Any) -> Any:
-            self.model.eval()
-            trls.append(super().score_trajectories(rows, played)[0])
-            self.model.train()
-            return super().score_trajectories(rows, played)
-
-        def _learn_from(self, rollout: Any, kept: Any) -> Any:
-            trls.append(super()._learn_from(rollout, kept))
-            return trls[-1]
+    class Keeps(StarPOTrainer):
+        def _add_scores(self, batch: dict[str, Any]) -> None:
+            super()._add_scores(batch)
+            seen.append(dict(batch))
 
     bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
     options = {"vllm_importance_sampling_mode": mode, "max_steps": 1, "max_reply_length": 3, **bounds}
     options["sampler_check"] = "warn"  # an engine that is so far off would stop the run
-    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=Both, **options)
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=Keeps, **options)
     fake_of(trainer).offset = -0.2 if "token" in mode else -0.03
     trainer.train()
-    theirs, ours = trls
-    mask = (theirs["completion_mask"] * theirs["tool_mask"]).bool()
-    ratios = [batch["importance_sampling_ratio"] for batch in (theirs, ours)]
-    assert ratios[0].shape == ratios[1].shape == (mask.shape if "token" in mode else (len(mask), 1))
-    torch.testing.assert_close(ratios[1], ratios[0])
-    assert ("token" in mode) == (len(ratios[0][mask if "token" in mode else slice(None)].unique()) == 1)
-    evaluated = {name: values[0] for name, values in trainer._metrics["eval"].items() if name.startswith("sampling/")}
-    logged = {name: value for name, value in trainer.state.log_history[0].items() if name in evaluated}
-    assert len(logged) == 5 and logged == pytest.approx(evaluated, rel=1e-4)
+    (batch,) = seen
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    differences = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).masked_fill(~mask, 0.0)
+    exact = differences.exp() if "token" in mode else differences.sum(dim=1, keepdim=True).exp()
+    outside = (exact < 0.9) | (exact > 1.1)
+    expected = exact.masked_fill(outside, 0.0) if "mask" in mode else exact.clamp(0.9, 1.1)
+    used = mask if "token" in mode else slice(None)
+    torch.testing.assert_close(batch["importance_sampling_ratio"][used], expected[used])
+    assert outside[used].any()
+    row = trainer.state.log_history[0]
+    assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(expected[used].mean().item())
+    assert row["sampling/sampling_logp_difference/max"] == pytest.approx(differences.abs().max().item(), rel=1e-4)
+    assert row["sampling/ratio_cut_share"] == pytest.approx(outside[used].float().mean().item())

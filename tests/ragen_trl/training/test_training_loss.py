@@ -1,7 +1,6 @@
 """An update: what is scored and computed of a rollout, the terms of its loss, where it stops, memory, DeepSpeed."""
 
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 import torch
 from peft import LoHaConfig, LoraConfig
 from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM, PreTrainedModel
-from trl import GRPOTrainer
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer
 from ragen_trl.errors import NotFiniteError
@@ -37,10 +35,9 @@ class Seen(Spy):
         self.scored: list[int] = []
         super().__init__(*args, **kwargs)
 
-    def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Any:
-        if batch_size is not None:
-            self.scored.append(len(inputs["completion_ids"]))
-        return super()._scored(model, inputs, batch_size, compute_entropy)
+    def _add_scores(self, batch: dict[str, Any]) -> None:
+        self.scored.append(len(batch["completion_ids"]))
+        super()._add_scores(batch)
 
 
 SIX = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 6, "filter_ratio": 0.4}
@@ -51,7 +48,7 @@ def test_only_what_is_kept_is_scored_and_it_is_computed_in_full_micro_batches(tm
     options: dict[str, Any] = {**SIX, "beta": 0.5, "num_iterations": 2, "model": with_adapter()}
     trainer: Any = small_trainer(tmp_path, lottery(draws=3), trainer=Seen, **options)
     trainer.train()
-    assert trainer.scored == [8, 8]
+    assert trainer.scored == [8]
     assert [len(contexts(batch)) for batch in trainer.batches] == [4, 4] * 2
 
 
@@ -114,10 +111,10 @@ def test_the_run_stops_before_a_weight_moves(tmp_path: Path, fault: str, max_gra
 class Engine(StarPOTrainer):
     """Calculates its losses as under DeepSpeed, and keeps whether they have a graph."""
 
-    def training_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
         self.is_deepspeed_enabled = True
         try:
-            loss = super().training_loss(model, inputs)
+            loss = super().compute_loss(model, inputs, *args, **options)
         finally:
             self.is_deepspeed_enabled = False
         self.graphs = [*getattr(self, "graphs", []), loss.grad_fn is not None]
@@ -183,123 +180,6 @@ def test_the_first_ratio_is_one_whatever_drops(
     trainer.train()
     (deviation,) = logged(trainer, "sampling/ratio_deviation_max")
     assert deviation < 1e-4
-
-
-# The terms of TRL's loss as this package calls it, against gradients worked out by hand
-
-# Two rows of three completion tokens; the middle one of the first row is the environment's, the last of the second
-# row is padding.
-LOGP = [[-1.0, -2.0, -0.5], [-0.7, -1.6, 0.0]]
-OLD = [[-1.3, -2.0, -0.4], [-0.9, -1.5, 0.0]]
-REFERENCE = [[-1.5, -2.0, -0.2], [-0.4, -2.6, 0.0]]
-MASK = [[1, 0, 1], [1, 1, 0]]
-COMPLETION = [[1, 1, 1], [1, 1, 0]]
-DOUBLE = torch.float64
-
-
-def double(values: Any) -> torch.Tensor:
-    return torch.tensor(values, dtype=DOUBLE)
-
-
-def trainer_of(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, logp: torch.Tensor, beta: float = 0.0, **options: Any
-) -> Any:
-    """A trainer whose policy has these log-probabilities, in the middle of an update of one micro-batch."""
-    trainer = small_trainer(folder, lottery(), **{"delta": None, "entropy_coef": 0.0, **options})
-    trainer.beta = beta  # as an option it would want a reference model
-    scored = (logp, torch.full_like(logp, 2.0), None)
-    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **__: scored)
-    trainer.current_gradient_accumulation_steps = 1
-    trainer.model.train()
-    return trainer
-
-
-def micro_batch(advantages: Any, **columns: Any) -> dict[str, Any]:
-    tokens = torch.zeros(2, 3, dtype=torch.long)
-    return {
-        "prompt_ids": tokens[:, :1],
-        "prompt_mask": torch.ones(2, 1, dtype=torch.long),
-        "completion_ids": tokens,
-        "completion_mask": torch.tensor(COMPLETION),
-        "tool_mask": torch.tensor(MASK) | ~torch.tensor(COMPLETION).bool(),
-        "advantages": double(advantages),
-        "num_items_in_batch": torch.tensor(4.0),
-        **{name: double(values) for name, values in columns.items()},
-    }
-
-
-def gradient(trainer: Any, logp: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-    logp.grad = None
-    trainer.trl_loss(trainer.model, inputs).backward()
-    assert logp.grad is not None
-    return logp.grad
-
-
-@pytest.mark.parametrize("corrected", [True, False])
-@pytest.mark.parametrize("on_policy", [True, False])
-def test_the_gradient_of_the_kl_term(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrected: bool, on_policy: bool
-) -> None:
-    """β = 1 and no advantage, each token a quarter (two rows of two tokens).
-
-    With d = log π − log π_ref and ρ = π / π_old, the derivative of ρ (e^−d − 1 + d) by log π is ρ d: that of KL(π ‖
-    π_ref), for samples of π_old. That of e^−d − 1 + d is 1 − e^−d, whose mean under π is the gradient of KL(π_ref ‖ π).
-    """
-    logp = double(LOGP).requires_grad_()
-    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=1.0, use_bias_correction_kl=corrected)
-    columns = {"ref_per_token_logps": REFERENCE} | ({} if on_policy else {"old_per_token_logps": OLD})
-    found = gradient(trainer, logp, micro_batch([0.0, 0.0], **columns))
-    for row, column in ((0, 0), (0, 2), (1, 0), (1, 1)):
-        distance = LOGP[row][column] - REFERENCE[row][column]
-        ratio = 1.0 if on_policy else math.exp(LOGP[row][column] - OLD[row][column])
-        expected = ratio * distance if corrected else 1 - math.exp(-distance)
-        assert found[row, column].item() == pytest.approx(expected / 4, abs=1e-12), (row, column)
-    assert found[0, 1] == found[1, 2] == 0
-
-
-@pytest.mark.parametrize("gap", [95.0, -95.0])
-def test_tokens_that_nobody_sampled_may_differ_by_95_nats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gap: float
-) -> None:
-    """exp(95) is infinite in float32, and infinity times the mask's 0 is NaN: it made every weight NaN."""
-    advantages = [[1.0, 1.0, -1.0], [0.5, -0.5, 1.0]]
-    logp = torch.tensor(LOGP, requires_grad=True)
-    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=0.1)
-    found = []
-    for shift in (0.0, gap):
-        inputs = micro_batch(advantages, ref_per_token_logps=REFERENCE, old_per_token_logps=OLD)
-        inputs = {name: value.float() if value.dtype == DOUBLE else value for name, value in inputs.items()}
-        for column in ("ref_per_token_logps", "old_per_token_logps"):
-            inputs[column][0, 1] += shift  # the environment's
-            inputs[column][1, 2] -= shift  # padding
-        found.append(gradient(trainer, logp, inputs).clone())
-    assert bool(found[0].isfinite().all()) and bool(found[0].any())
-    assert torch.equal(*found)
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "luspo", "sapo", "cispo", "vespo"])
-@pytest.mark.parametrize("others", ["nothing", "the KL of tokens", "a sampler's ratio of sequences"])
-def test_gspo_of_equal_factors_is_trls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, others: str
-) -> None:
-    """Where a row's tokens have one factor, and the ratio multiplies no other: TRL's own loss, gradient and step."""
-    logp = double(LOGP).requires_grad_()
-    options: dict[str, Any] = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
-    options |= {"importance_sampling_level": "sequence", "loss_type": loss_type, "use_bias_correction_kl": False}
-    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=float(others == "the KL of tokens"), **options)
-    columns: dict[str, Any] = {"old_per_token_logps": OLD, "ref_per_token_logps": REFERENCE}
-    if others == "a sampler's ratio of sequences":
-        columns["importance_sampling_ratio"] = [[0.5], [1.5]]
-    inputs = micro_batch([-1.0, 2.0], **columns)
-    ours = trainer.trl_loss(trainer.model, inputs)
-    found = gradient(trainer, logp, inputs).clone()
-    trainer.use_vllm = "importance_sampling_ratio" in inputs
-    theirs = GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
-    logp.grad = None
-    theirs.backward()
-    assert logp.grad is not None and bool(found.any())
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
-    torch.testing.assert_close(found, logp.grad, atol=1e-12, rtol=0)
 
 
 # What saves memory changes no gradient: few trajectories at a time, activations computed twice, logits in tiles

@@ -10,12 +10,12 @@ from peft import LoraConfig
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.trainers.self_check import (
+from ragen_trl.training import scoring
+from ragen_trl.training.self_check import (
     Gap,
     SamplerMismatchError,
     measure_gap,
 )
-from ragen_trl.trainers.trl import scoring
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import TOKENIZER, AnyReply, Lottery, logged, lottery, parameters, small_trainer
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from ragen_trl.trainers.reference import Reference
+from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl.references import (
     FULL,
     IDS,

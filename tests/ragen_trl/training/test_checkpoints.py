@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.trainers.checkpoints import (
+from ragen_trl.training.checkpoints import (
     CheckpointError,
     StopOnInterrupt,
     last_whole_checkpoint,

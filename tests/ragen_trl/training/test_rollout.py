@@ -13,7 +13,7 @@ from datasets import Dataset
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.credit.estimators import goes_on
 from ragen_trl.rollout.seeds import REFILL
-from ragen_trl.trainers.checks import EnvironmentsFailError
+from ragen_trl.training.checks import EnvironmentsFailError
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import (
     LAKE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batching.loss_normalization import add_step_totals
+from ragen_trl.batching.micro_batches import add_step_totals
 
 SIZE, LENGTH = 3, 5
 
@@ -21,7 +21,8 @@ def rollout(seed: int, num_batches: int, filler: float = 0.3) -> list[dict[str, 
         mask = torch.tensor([[1] * length + [0] * (LENGTH - length) for length in lengths])
         tools = torch.tensor([[1] + [rng.randint(0, 1) for _ in range(LENGTH - 1)] for _ in range(SIZE)])
         losses = torch.tensor([[rng.uniform(-1, 1) for _ in range(LENGTH)] for _ in range(SIZE)])
-        batches.append({"completion_mask": mask, "tool_mask": tools, "losses": losses})
+        shares = mask.any(dim=1).float()
+        batches.append({"completion_mask": mask, "tool_mask": tools, "losses": losses, "trajectory_share": shares})
     return batches
 
 
@@ -83,7 +84,6 @@ SHAPES = [(1, 1, 1), (6, 6, 1), (6, 3, 2), (6, 1, 6), (8, 4, 2)]  # micro-batche
 def test_parts_add_up_to_means_over_a_steps_tokens_and_over_its_trajectories(
     num_batches: int, accumulation: int, steps: int, processes: int, seed: int
 ) -> None:
-    """By our totals, and by TRL's own divisors of its loss types "dapo" and "grpo" (a mean over rows with filler)."""
     parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
 
     def total(batch: dict[str, Any]) -> torch.Tensor:
@@ -92,20 +92,23 @@ def test_parts_add_up_to_means_over_a_steps_tokens_and_over_its_trajectories(
     def means(batch: dict[str, Any]) -> torch.Tensor:
         return (batch["losses"] * sampled(batch)).sum(dim=1) / sampled(batch).sum(dim=1).clamp(min=1)
 
-    def divisor(batch: dict[str, Any]) -> torch.Tensor:
-        return batch["num_items_in_batch"].clamp(min=1.0) / processes * accumulation / num_batches
+    def of_its_own(batch: dict[str, Any]) -> torch.Tensor:
+        """A mean over a micro-batch's tokens, on all processes, as a router's loss is weighed."""
+        return total(batch) / sampled(batch).sum().clamp(min=1) * batch["token_share"]
 
-    of_tokens = (lambda batch: total(batch) / batch["step_tokens"], lambda batch: total(batch) / divisor(batch))
-    of_rows = (
-        lambda batch: means(batch).sum() / batch["step_trajectories"],
-        lambda batch: means(batch).mean() / accumulation * batch["fill"],
-    )
+    def of_tokens(batch: dict[str, Any]) -> torch.Tensor:
+        return total(batch) / batch["step_tokens"]
+
+    def of_rows(batch: dict[str, Any]) -> torch.Tensor:
+        return means(batch).sum() / batch["step_trajectories"]
+
     for step, rows in enumerate(rows_of(parts, steps)):
         tokens = [value for row in rows for value in row]
         expected = sum(tokens) / max(1, len(tokens)), sum(sum(row) / len(row) for row in rows) / max(1, len(rows))
-        for mean, losses in zip(expected, (of_tokens, of_rows), strict=True):
-            for loss in losses:
-                assert accumulated(parts, steps, loss)[step] == pytest.approx(mean, abs=1e-6)
+        for mean, loss in zip(expected, (of_tokens, of_rows), strict=True):
+            assert accumulated(parts, steps, loss)[step] == pytest.approx(mean, abs=1e-6)
+        if processes == 1:
+            assert accumulated(parts, steps, of_its_own)[step] == pytest.approx(expected[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("begun", [False, True])

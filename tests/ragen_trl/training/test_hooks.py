@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer
-from ragen_trl.trainers.checks import HookError
-from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.training.checks import HookError
+from ragen_trl.training.observers import RolloutEvent
 from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
 from tests.support.ragen_trl.trainers import Spy, logged, lottery, parameters, small_trainer
