@@ -169,8 +169,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 }""",
     }
     loss_is_scaled_for_ga = True  # as in TRL: losses of micro-batches are added up
-    args: StarPOConfig
+    args: Any  # a StarPOConfig, whose fields of None TRL has filled in
     eval_dataset: Any
+    control: Any
 
     def __init__(
         self,

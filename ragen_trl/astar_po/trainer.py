@@ -82,6 +82,8 @@ class AStarPOTrainer(StarPOTrainer):
 }""",
     }
 
+    reference: Reference  # type: ignore[assignment]  # here there always is one
+
     def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
         if args is not None and not isinstance(args, AStarPOConfig):
             raise ValueError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
