@@ -19,12 +19,9 @@ READ_BY_ADVANTAGE: dict[str, tuple[str, ...]] = {
 ADVANTAGES = tuple(READ_BY_ADVANTAGE)
 CRITIC_ADVANTAGES = tuple(name for name, read in READ_BY_ADVANTAGE.items() if "critic_learning_rate" in read)
 _CLIP = ("epsilon", "epsilon_high", "delta")
-READ_BY_LOSS: dict[str, tuple[str, ...]] = {  # of TRL's GRPOTrainer._compute_loss
-    **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), _CLIP),
+READ_BY_LOSS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("grpo", "dapo", "dr_grpo"), _CLIP),
     "cispo": ("epsilon_high",),
-    "sapo": ("sapo_temperature_pos", "sapo_temperature_neg"),
-    "luspo": _CLIP,
-    "vespo": ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
 }
 
 

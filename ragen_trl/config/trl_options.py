@@ -45,11 +45,25 @@ REFUSED: dict[str, Refused] = {
         "with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more "
         "turns make more passes, so that they would wait for the others for ever; where memory is short use LoRA",
     ),
+    "use_adaptive_entropy": Refused(False, "set entropy_coef, whose bonus is a mean over the update"),
+    "top_entropy_quantile": Refused(1.0, "set entropy_coef, or weigh tokens in a policy_loss of your own"),
+    "off_policy_mask_threshold": Refused(None, "set delta, or make fewer updates on a rollout"),
     "parallelism_config": Refused(None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
 }
 """Refused when the configuration is made, unless they have the value ``only``, or ``None``, which TRL makes of some."""
 
 NO_EFFECT: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_lambda_pos"),
+            *("vespo_k_neg", "vespo_lambda_neg"),
+        ),
+        "of a loss_type that is refused",
+    ),
+    **dict.fromkeys(
+        ("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target"),
+        "of use_adaptive_entropy, which is refused",
+    ),
     "log_multimodal": "what is logged of a rollout is text",
     "label_smoothing_factor": "as in GRPOTrainer, which has no labels",
     "label_names": "as in GRPOTrainer, which has no labels",
@@ -74,11 +88,9 @@ NO_EFFECT: dict[str, str] = {
 TRAINED = (
     *"output_dir model_init_kwargs trust_remote_code cast_lm_head_to_fp32 num_generations".split(),
     *"num_generations_eval max_completion_length shuffle_dataset generation_batch_size steps_per_generation".split(),
-    *"temperature top_p top_k beta num_iterations epsilon delta epsilon_high sapo_temperature_neg".split(),
-    *"sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg importance_sampling_level".split(),
+    *"temperature top_p top_k beta num_iterations epsilon delta epsilon_high importance_sampling_level".split(),
     *"reward_weights multi_objective_aggregation scale_rewards loss_type sync_ref_model ref_model_mixup_alpha".split(),
-    *"ref_model_sync_steps top_entropy_quantile entropy_coef use_adaptive_entropy entropy_coef_min".split(),
-    *"entropy_coef_max entropy_coef_delta entropy_target off_policy_mask_threshold use_bias_correction_kl".split(),
+    *"ref_model_sync_steps entropy_coef use_bias_correction_kl".split(),
     *"log_completions num_completions_to_print log_unique_prompts per_device_train_batch_size".split(),
     *"num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps optim".split(),
     *"weight_decay adam_beta1 adam_beta2 adam_epsilon gradient_accumulation_steps max_grad_norm bf16".split(),

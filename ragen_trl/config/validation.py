@@ -29,14 +29,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 
-_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
-# Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
-_OF_WHOLE_ROWS: dict[str, Any] = {
-    "top_entropy_quantile": 1.0,
-    "off_policy_mask_threshold": None,
-    "use_adaptive_entropy": False,
-}
-
 
 class OffPolicySamplingWarning(UserWarning):
     """Rollouts are sampled from another distribution than the one that is trained."""
@@ -66,22 +58,6 @@ def short_trajectory(args: Options) -> str:
         f"first prompt, and max_reply_length, those of one reply, is {reply}: the first reply may end an episode; "
         "raise the first, or lower the second"
     )
-
-
-def check_segments_trainable(args: Options) -> None:
-    """Raise `OptionError`, with the value and the remedy, for options that need a trajectory in one row."""
-    remedy = "play with one growing context"
-    if args.loss_type not in _SEGMENT_LOSSES:
-        raise OptionError(
-            f"loss_type is {args.loss_type!r}, which takes a row for a trajectory; use one of "
-            f"{', '.join(_SEGMENT_LOSSES)}, or {remedy}"
-        )
-    for name, only in _OF_WHOLE_ROWS.items():
-        if getattr(args, name) != only:
-            raise OptionError(
-                f"{name} is {getattr(args, name)!r}, which does not go with rebuilt contexts; leave {only!r}, or "
-                f"{remedy}"
-            )
 
 
 def check_values(args: Options) -> None:
@@ -225,11 +201,6 @@ def _check_contexts(args: Options) -> None:
         raise OptionError(f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two")
     if args.context is not None:
         context_function(args.context)
-    ((name, value),) = given.items()
-    try:
-        check_segments_trainable(args)
-    except OptionError as error:
-        raise OptionError(f"{name} is {value}; leave it unset, or change this: {error}") from None
 
 
 def _check_pictures(args: Options) -> None:
@@ -261,15 +232,6 @@ def _check_pictures(args: Options) -> None:
 
 def _check_filter(args: Options) -> None:
     filters = args.filter_ratio < 1 or args.max_refills > 0
-    if filters and args.loss_type == "bnpo":
-        raise OptionError(
-            "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
-        )
-    if filters and args.use_adaptive_entropy:
-        raise OptionError(
-            "use_adaptive_entropy is True, whose bonus is a mean per micro-batch, the filter's filler rows included; "
-            "with a filter use entropy_coef"
-        )
     if args.fp16 and (filters or args.critic_warmup_steps):
         raise OptionError(
             "fp16 is True, whose loss scaler cannot skip an update, as is needed after a filter that keeps nothing and "

@@ -191,15 +191,18 @@ def tools_of(env: "TurnEnv") -> tuple[dict[str, Any], ...]:
 
 
 def measure(trajectory: Trajectory) -> dict[str, float]:
-    """The numbers that are averaged over trajectories, in training and in evaluation."""
+    """The numbers that are averaged over trajectories, in training and in evaluation.
+
+    What a turn's ``info`` does not tell, as one that a script made, counts as valid.
+    """
     infos = [turn.info for turn in trajectory.turns]
     return {
         "success": float(trajectory.success),
         "return": trajectory.episode_return,
-        "format_valid": sum(bool(info["format_is_valid"]) for info in infos) / len(infos),
-        "action_valid": sum(bool(info["action_is_valid"]) for info in infos) / len(infos),
+        "format_valid": sum(bool(info.get("format_is_valid", True)) for info in infos) / len(infos),
+        "action_valid": sum(bool(info.get("action_is_valid", True)) for info in infos) / len(infos),
         "turns": float(len(infos)),
-        "actions": float(sum(info["num_actions"] for info in infos)),
+        "actions": float(sum(info.get("num_actions", 0) for info in infos)),
         "reply_tokens": float(trajectory.num_reply_tokens),
         "truncated": float(trajectory.truncated),
     }

@@ -63,7 +63,6 @@ def test_defaults_are_those_of_the_paper() -> None:
         ({"critic_warmup_steps": 5}, "critic_warmup_steps is 5", "leave it at 0"),
         ({"loss_type": "dapo"}, "loss_type is 'dapo'", "leave it unset"),
         ({"epsilon_high": 0.28}, "epsilon_high is 0.28", "leave it unset"),
-        ({"use_adaptive_entropy": True}, "use_adaptive_entropy is True", "leave it unset"),
         ({"loss_scale": "papper"}, "loss_scale is 'papper'", "unit"),
     ],
     ids=str,

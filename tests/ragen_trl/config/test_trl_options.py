@@ -24,7 +24,8 @@ ASKED: dict[str, Any] = {
     "transformers_continuous_batching_config": {"a": 1}, "use_transformers_paged": True,
     "vllm_structured_outputs_regex": "a+", "neftune_noise_alpha": 5.0,
     "remove_unused_columns": True, "auto_find_batch_size": True,
-    "parallelism_config": "tp",
+    "parallelism_config": "tp", "use_adaptive_entropy": True, "top_entropy_quantile": 0.2,
+    "off_policy_mask_threshold": 0.5,
 }  # fmt: skip
 THEIRS = {one.name: one for one in fields(GRPOConfig)}
 

@@ -203,8 +203,7 @@ def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields
         prompt = tuple(next(numbers) for _ in range(shown))
         reply = tuple(next(numbers) for _ in range(sampled))
         state = states[place] if states else ""
-        info = {"format_is_valid": True, "action_is_valid": True, "num_actions": 1}
-        return Turn(prompt, reply, tuple(-i / 100 for i in reply), "?", "!", reward, info, state=state)
+        return Turn(prompt, reply, tuple(-i / 100 for i in reply), "?", "!", reward, state=state)
 
     made = tuple(turn(place, *described) for place, described in enumerate(turns))
     return Trajectory(made, **{"seed": 0, "terminated": True, **fields})
