@@ -38,6 +38,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.observers import RolloutEvent
+from ragen_trl.trl_seams import log_values
 
 # Of every run, whatever is asked.
 QUIET = {"bf16": False, "logging_steps": 1, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
