@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from ragen_trl.imitation.demonstrations import demonstrations_from
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
-    from ragen_trl.policies.api.cache import ApiCache
-    from ragen_trl.policies.api.client import ApiClient
-    from ragen_trl.policies.api.policy import ApiPolicy
+    from ragen_trl.policies.api import ApiCache, ApiPolicy
+    from ragen_trl.policies.api_client import ApiClient
     from ragen_trl.policies.sampling import Sampling
     from ragen_trl.rollout.env_specs import EnvSpec
     from ragen_trl.rollout.environments import make_chat, make_turns
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "AStarPOConfig": "config.astar_po",
     "AStarPOTrainer": "astar_po.trainer",
-    "ApiCache": "policies.api.cache",
-    "ApiClient": "policies.api.client",
-    "ApiPolicy": "policies.api.policy",
+    "ApiCache": "policies.api",
+    "ApiClient": "policies.api_client",
+    "ApiPolicy": "policies.api",
     "CollapseMonitor": "monitoring.collapse_monitor",
     "EnvSpec": "rollout.env_specs",
     "EvaluationResult": "evaluation.evaluator",

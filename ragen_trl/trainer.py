@@ -40,14 +40,18 @@ from ragen_trl.config.validation import short_trajectory, warn_of_narrowed_sampl
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.credit.selection import uncertain_groups
-from ragen_trl.policies.adapters import name_base_absolutely
-from ragen_trl.policies.model_support import check_policy, short_context
+from ragen_trl.policies.models import check_policy, name_base_absolutely, short_context
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.vision.loading import local_policy, picture_processor
-from ragen_trl.policies.vllm.client import VLLMServerError
-from ragen_trl.policies.vllm.engines import Engine, check_loadable, connect
-from ragen_trl.policies.vllm.policy import VLLMPolicy
-from ragen_trl.policies.vllm.weights import WeightSync
+from ragen_trl.policies.vision import local_policy, picture_processor
+from ragen_trl.policies.vllm import (
+    Engine,
+    VLLMPolicy,
+    VLLMServerError,
+    WeightSync,
+    check_loadable,
+    connect,
+    one_server,
+)
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -209,7 +213,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
         beta, follows, args.beta, args.sync_ref_model = args.beta, args.sync_ref_model, 0.0, False
-        with without_message(ignored):
+        with without_message(ignored), one_server(args):
             super().__init__(
                 model=policy_for_trl(model, args, peft_config, processing_class),
                 reward_funcs=functions,
@@ -233,7 +237,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._engine: Engine | None = None
         if self.use_vllm:
             self._weight_sync = WeightSync(self.vllm_generation, args, self.accelerator.is_main_process)
-            self._engine = connect(self.vllm_generation, self.accelerator, self._weight_sync.restore)
+            self._engine = connect(self.vllm_generation, self.accelerator)
         self._tell_once(model, policy)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
@@ -449,8 +453,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return local_policy(unwrapped, self.chat, sampling, self._autocast, self.pictures, args.merge_lora)
         if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
             self.forget_sent_weights()
-        longest = args.max_completion_length
-        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
+        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, self.send_weights)
 
     # Training
 

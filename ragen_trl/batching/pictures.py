@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ragen_trl.policies.vision.processing import PictureProcessor
+from ragen_trl.policies.vision import PictureProcessor
 from ragen_trl.trajectory import Picture
 
 

@@ -26,11 +26,10 @@ from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.evaluation.players import api_client, check_engine
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
-from ragen_trl.policies.model_names import ModelNotFoundError, check_model
-from ragen_trl.policies.model_support import short_context
+from ragen_trl.policies.models import ModelNotFoundError, check_model, check_named_policy, short_context
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.vision.loading import check_named_policy, picture_processor
+from ragen_trl.policies.vision import picture_processor
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, write_calls_as

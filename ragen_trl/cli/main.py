@@ -177,7 +177,7 @@ def _say_what_is_slow(args: "StarPOConfig", model: str | None) -> None:
 def _is_large(model: str | None) -> bool:
     """Whether most of a model's time goes into products of matrices; of the embedded one (``None``) it does not."""
     from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
-    from ragen_trl.policies.model_names import ModelNotFoundError, check_model
+    from ragen_trl.policies.models import ModelNotFoundError, check_model
 
     if model is None:
         return False
@@ -195,7 +195,7 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.run_state import check_output_folder
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.gguf_file import model_folder
-    from ragen_trl.policies.model_names import check_model
+    from ragen_trl.policies.models import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
     from ragen_trl.system.atomic import write_atomically
 

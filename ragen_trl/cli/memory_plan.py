@@ -22,7 +22,7 @@ from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.reading import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
-from ragen_trl.policies.model_support import context_length
+from ragen_trl.policies.models import context_length
 from ragen_trl.trajectory import Trajectory
 
 _GIB, _MIB = 2**30, 2**20

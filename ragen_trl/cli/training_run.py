@@ -34,12 +34,10 @@ from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult, compared, judged
 from ragen_trl.evaluation.folder import StoredEpisode, read_episodes, write_episodes
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
-from ragen_trl.policies.adapters import is_adapter, lora
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_names import check_folder
+from ragen_trl.policies.models import check_folder, check_named_policy, is_adapter, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.vision.loading import check_named_policy
-from ragen_trl.policies.vllm.weights import check_adapter
+from ragen_trl.policies.vllm import check_adapter
 from ragen_trl.reporting.report import results_table, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy

@@ -28,7 +28,7 @@ from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.evaluation.players import Baseline, Player, local_models, remote_player
 from ragen_trl.evaluation.tables import in_one_line, markdown
-from ragen_trl.policies.api.answer import ApiError
+from ragen_trl.policies.api_client import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.loop import EnvResetError

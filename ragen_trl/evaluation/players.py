@@ -31,19 +31,13 @@ from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name
-from ragen_trl.policies.adapters import is_adapter
-from ragen_trl.policies.api.cache import ApiCache
-from ragen_trl.policies.api.client import ApiClient
-from ragen_trl.policies.api.counts import Prices
-from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.api import ApiCache, ApiPolicy
+from ragen_trl.policies.api_client import ApiClient, Prices
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_names import check_model, commit_of
-from ragen_trl.policies.model_support import FAMILIES, check_modalities, context_length
+from ragen_trl.policies.models import FAMILIES, check_model, check_sees, commit_of, context_length, is_adapter
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.vision.loading import local_policy, picture_processor
-from ragen_trl.policies.vision.processing import PictureProcessor
-from ragen_trl.policies.vllm.engines import ColocatedEngine
-from ragen_trl.policies.vllm.policy import VLLMPolicy
+from ragen_trl.policies.vision import PictureProcessor, local_policy, picture_processor
+from ragen_trl.policies.vllm import ColocatedEngine, VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.episode import Outcome, tools_of
@@ -149,7 +143,7 @@ class LocalModel(Player):
     def check(self, task: Task) -> None:
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
         if task.args[self.name].observation == "image":
-            check_modalities(self._config, "image")
+            check_sees(self._config)
         turns, chat, _ = self._spoken_to(task)
         shown = Outcome.of(*turns.reset(seed=0))
         length = len(chat.start(shown.observation, tools_of(turns), shown.pictures))
@@ -216,7 +210,7 @@ class LocalModel(Player):
             )
         self._shut = llm.llm_engine.engine_core.shutdown
         engine, summary = ColocatedEngine(llm, SamplingParams), _without_weights(self._source)
-        return lambda chat, sampling, length, pictures: VLLMPolicy(engine, summary, chat, sampling, length)
+        return lambda chat, sampling, length, pictures: VLLMPolicy(engine, summary, chat, sampling)
 
     def _merged(self, folder: Path) -> str:
         """The model's path; for an adapter, a folder with the base model it is merged into."""

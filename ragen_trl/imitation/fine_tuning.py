@@ -27,7 +27,7 @@ from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.imitation.explained import Explained
 from ragen_trl.imitation.resuming import checkpoints_in, digest, forget, stopped_at
 from ragen_trl.imitation.supervised import PackedSFTTrainer
-from ragen_trl.policies.adapters import lora
+from ragen_trl.policies.models import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES

@@ -5,7 +5,6 @@ is ever shifted or compacted along the time axis. Padding inside a chunk is writ
 reaches. The rows of one forward pass are neighbours, so attention reads the stored tensors themselves and no copy.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ _MARGIN = 16  # slots: capacities are multiples of it, so that the tensors grow 
 
 
 class SlotCache(Cache):
-    """A transformers cache addressed by (row, slot), for ``num_rows`` rows, and later at most ``most_rows``.
+    """A Transformers cache addressed by (row, slot), at first of ``num_rows`` empty rows.
 
     Call `place` before each forward pass. ``update`` then writes the new keys and values there and returns the whole
     rows of the pass.
@@ -25,13 +24,11 @@ class SlotCache(Cache):
         capacity: Number of slots of every row, the spare one included.
     """
 
-    def __init__(self, num_rows: int, most_rows: int = sys.maxsize) -> None:
+    def __init__(self, num_rows: int = 0) -> None:
         super().__init__(layers=[])
-        self.num_rows = num_rows
-        self._most_rows = most_rows
-        self._room = num_rows  # rows that there is memory for
+        self.num_rows = self._room = num_rows  # room: rows that there is memory for
         self.capacity = 0
-        self._keys: list[torch.Tensor] = []  # a layer each: (num_rows, heads, capacity, dim)
+        self._keys: list[torch.Tensor] = []  # a layer each: (room, heads, capacity, dim)
         self._values: list[torch.Tensor] = []
         self._span = slice(0, 0)
         self._places = (torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
@@ -51,11 +48,11 @@ class SlotCache(Cache):
         self._replace(self._enlarged)
 
     def add_rows(self, count: int) -> None:
-        """Append empty rows. Room for rows doubles, as contexts that branch add a few at a time."""
+        """Append empty rows."""
         stale = slice(self.num_rows, min(self.num_rows + count, self._room))  # former rows may have been there
         self.num_rows += count
         if self.num_rows > self._room:
-            self._room = max(self.num_rows, min(2 * self._room, self._most_rows))
+            self._room = self.num_rows
             self._replace(self._enlarged)
         for tensor in (*self._keys, *self._values):
             tensor[stale] = 0

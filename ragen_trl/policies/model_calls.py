@@ -1,7 +1,6 @@
 """How rollouts and the trainer call a Transformers model: positions, masks of pairs, casts, without wrappers."""
 
 import inspect
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,21 +57,16 @@ def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor
     return mask.masked_fill(~visible, torch.finfo(dtype).min)
 
 
-def beside_training() -> bool:
-    """Whether this is a rollout in a thread beside training, which reads the same weights and settings meanwhile."""
-    return threading.current_thread() is not threading.main_thread()
-
-
 @contextmanager
 def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
 
     Autocast keeps the cast only of weights that will be trained, and would cast the others in every pass, for every
     single token. The casts take the memory of a second copy of the weights in half precision. Only for passes without
-    gradients, and only in the main thread: in another one a rollout may share frozen weights with training.
+    gradients.
     """
     frozen = []
-    if not beside_training() and torch.is_autocast_enabled(next(model.parameters()).device.type):
+    if torch.is_autocast_enabled(next(model.parameters()).device.type):
         frozen = [value for value in model.parameters() if value.dtype == torch.float32 and not value.requires_grad]
     try:
         for value in frozen:
@@ -89,13 +83,12 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
 
     For passes whose time goes into starting operations, such as single tokens on a GPU. The weights come back as they
     were, to the last bit; meanwhile they are held twice. DoRA, LoRA with a bias, quantised layers, embeddings and
-    weights that another layer has, too, stay as they are. Only in the main thread: in another one a rollout may share
-    the weights with training. Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base
-    layer alone.
+    weights that another layer has, too, stay as they are. Relies on PEFT: a LoRA layer whose ``merged_adapters`` is
+    not empty computes its base layer alone.
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
     try:
-        for layer, active in () if beside_training() else _mergeable(model):
+        for layer, active in _mergeable(model):
             weight = layer.get_base_layer().weight
             merged.append((layer, weight.data))
             products = sum(layer.get_delta_weight(name) for name in active)

@@ -46,7 +46,7 @@ TOOL_TEMPLATE = (
         "message['content'] + ",
         "message['content'] -}}"
         "{%- for call in message.tool_calls or [] -%}"
-        "{{- '<tool_call>\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' -}}"
+        '{{- \'<tool_call>\n{"name": "\' + call.function.name + \'", "arguments": \' -}}'
         "{{- call.function.arguments | tojson + '}\n</tool_call>' -}}"
         "{%- endfor -%}{{- ",
     )

@@ -1,15 +1,15 @@
 """Replies from the model in training: a Transformers model with a kept KV cache.
 
 The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, and
-finished episodes leave. Rows whose contexts are equal are computed once (`shared_contexts`), rows that begin alike
-share the pass over what they have in common (`shared_reading`). Every row draws from its own random stream, so a reply
-does not depend on which other rows share its batch. Many long prompts are read in several passes, a very long one in
-pieces.
+finished episodes leave. Rows that begin with one prompt, as a group does, share the pass that reads it. Every row draws
+from its own random stream, so a reply does not depend on which other rows share its batch. Many long prompts are read
+in several passes, a very long one in pieces.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from ragen_trl.policies.kv_cache import SlotCache
 from ragen_trl.policies.model_calls import (
-    beside_training,
     cache_name,
     lora_merged,
     mask_for,
@@ -26,15 +26,13 @@ from ragen_trl.policies.model_calls import (
     weights_cast_once,
     without_router_logits,
 )
-from ragen_trl.policies.model_support import check_supported, context_length
-from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
-from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
-from ragen_trl.policies.shared_reading import common_beginnings
-from ragen_trl.policies.stopping import ReplyEnd
+from ragen_trl.policies.models import check_supported, context_length
+from ragen_trl.policies.sampling import ReplyEnd, Sampling, check_drawn, sample_tokens
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.heap import return_free_memory
 from ragen_trl.system.precision import LARGE
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -47,8 +45,68 @@ MOST_OF_A_MASK = 8192 * MOST_TOKENS
 MOST_SLOTS = 32 * MOST_TOKENS
 
 
+@dataclass(eq=False)
+class Row:
+    """One episode: its place in the cache, its own random generator, and the reply being sampled.
+
+    Attributes:
+        number: Of the episode in the rollout.
+        random: Draws its tokens.
+        index: Of its row in the cache, which it joins with its first request.
+        length: Tokens in the cache.
+        unfed: Tokens of the context that the model has not read yet.
+        pictures: Those among the unfed tokens.
+        ids: The reply.
+        logprobs: Of the reply.
+        draws: A number in [0, 1) for each token that the reply may have.
+        budget: The most tokens that the reply may have.
+        open: Whether the reply goes on.
+        ended: Whether the model has ended it, and not the budget.
+    """
+
+    number: int
+    random: np.random.Generator
+    index: int = -1
+    length: int = 0
+    unfed: list[int] = field(default_factory=list)
+    pictures: tuple[Picture, ...] = ()
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    draws: list[float] = field(default_factory=list)
+    budget: int = 0
+    open: bool = False
+    ended: bool = False
+
+    def begin_turn(self, request: Request, max_tokens: int) -> None:
+        """A new reply, of at most so many tokens, to what the request brings."""
+        if request.context_ids is not None:  # the row's cache is overwritten from its first slot
+            self.length, self.unfed = 0, list(request.context_ids)
+        self.unfed.extend(request.new_ids)
+        self.pictures = request.pictures
+        self.ids, self.logprobs, self.open, self.ended = [], [], True, False
+        self.draws = self.random.random(max_tokens).tolist()
+        self.budget = request.max_tokens(max_tokens)
+
+    @property
+    def reads(self) -> object:
+        """What the model reads next for this row; equal for empty rows that begin with the same prompt."""
+        return self.index if self.length else (tuple(self.unfed), self.pictures)
+
+    def mark_read(self) -> None:
+        """The model has read the unfed tokens."""
+        self.length, self.unfed = self.length + len(self.unfed), []
+
+    def append(self, token: int, logprob: float, end: ReplyEnd) -> None:
+        """Go on with this token."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.unfed.append(token)
+        self.ended = end.reached(self.ids)
+        self.open = not self.ended and len(self.ids) < self.budget
+
+
 class TransformersPolicy(Policy):
-    """Samples replies from a causal language model. `stopping.ReplyEnd` says what ends a reply.
+    """Samples replies from a causal language model. `sampling.ReplyEnd` says what ends a reply.
 
     Args:
         model: The model. Its mode (train or eval) is restored after each call.
@@ -58,8 +116,7 @@ class TransformersPolicy(Policy):
         merge_lora: Whether replies are sampled with LoRA merged into the weights.
 
     Raises:
-        UnsupportedModelError: If the model has sliding-window or recurrent layers, takes no position ids (ALiBi), or
-            has an attention implementation that takes no custom mask.
+        UnsupportedModelError: If the model's replies would be sampled wrongly (`models.check_supported`).
     """
 
     def __init__(
@@ -81,18 +138,23 @@ class TransformersPolicy(Policy):
         self._merged = lora_merged if merge_lora else nullcontext
         self._pass_tokens = _tokens_of_a_pass(model)
         self._cache_name = cache_name(type(unwrapped(model)))
-        self._shared = SharedContexts()
+        self._rows: dict[int, Row] = {}
+        self._cache = SlotCache()
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts, one per sampling seed."""
-        self._shared = SharedContexts(seeds)
+        self._rows = {number: Row(number, np.random.default_rng(seed)) for number, seed in enumerate(seeds)}
+        self._cache = SlotCache()
 
     def end(self, rows: Sequence[int]) -> None:
         """Let finished rows leave the batch and its cache. After the last one free memory goes back to the system."""
-        if rows:
-            self._shared.leave(rows)
-            if not self._shared.rows and self.model.device.type == "cpu":
-                return_free_memory()
+        if not rows:
+            return
+        for finished in rows:
+            del self._rows[finished]
+        self._arrange()
+        if not self._rows and self.model.device.type == "cpu":
+            return_free_memory()
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -101,6 +163,8 @@ class TransformersPolicy(Policy):
         Raises:
             NotFiniteError: If the logits of a token are NaN or infinite.
         """
+        if not requests:
+            return []
         was_training = self.model.training
         self.model.eval()
         try:
@@ -110,126 +174,131 @@ class TransformersPolicy(Policy):
             self.model.train(was_training)
 
     def _reply(self, requests: Sequence[Request]) -> list[Reply]:
-        if not requests:
-            return []
-        rows = [self._shared.rows[request.row] for request in requests]
+        rows = [self._rows[request.row] for request in requests]
         for row, request in zip(rows, requests, strict=True):
             row.begin_turn(request, self.sampling.max_tokens)
-        active, logits = self._read(rows)  # logits (c, vocabulary), a row for each context
-        wasted = 0  # tokens that contexts without rows were computed for
+        joining = [row for row in rows if row.index < 0]
+        for index, row in enumerate(joining, self._cache.num_rows):
+            row.index = index
+        self._cache.add_rows(len(joining))
+        active, logits = self._read(rows)  # logits (b, vocabulary), in the order of the active rows
+        wasted = 0  # tokens of padding that closed rows were computed for
         while True:
             self._sample(active, logits)
-            active = self._shared.branched(active)
-            alive = [context for context in active if context.rows]
-            if not alive:
+            still_open = [row for row in active if row.open]
+            if not still_open:
                 break
-            wasted += len(active) - len(alive)
-            if wasted >= self._pass_tokens or len(alive) <= len(active) // 2:
-                (active,), wasted = self._shared.arrange(alive), 0
+            wasted += len(active) - len(still_open)
+            if wasted >= self._pass_tokens or len(still_open) <= len(active) // 2:
+                (active,), wasted = self._arrange(still_open), 0
             logits = self._continue(active)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
-    def _sample(self, contexts: Sequence[Context], logits: torch.Tensor) -> None:
-        """Draw the next token of every row from the logits of its context, (c, vocabulary)."""
-        draws = np.zeros((len(contexts), max(len(context.rows) for context in contexts)))
-        used = np.zeros(draws.shape, dtype=bool)
-        for place, context in enumerate(contexts):
-            draws[place, : len(context.rows)] = [row.draws[len(row.ids)] for row in context.rows]
-            used[place, : len(context.rows)] = True
-        drawn = sample_tokens(logits, float64_tensor(draws, self.model.device), self.sampling)  # (c, most) each
-        tokens, logprobs = (each[torch.from_numpy(used).to(each.device)].tolist() for each in drawn)
-        check_drawn(logprobs)
-        rows = (row for context in contexts for row in context.rows)
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+    def _sample(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
+        """Draw the next token of every open row from its logits, (b, vocabulary)."""
+        draws = np.array([[row.draws[len(row.ids)] if row.open else 0.0] for row in rows])
+        drawn = sample_tokens(logits, float64_tensor(draws, self.model.device), self.sampling)  # (b, 1) each
+        tokens, logprobs = (each.flatten().tolist() for each in drawn)
+        found = [one for one in zip(rows, tokens, logprobs, strict=True) if one[0].open]
+        check_drawn([logprob for _, _, logprob in found])
+        for row, token, logprob in found:
             row.append(token, logprob, self._end)
 
-    def _read(self, rows: Sequence[Row]) -> tuple[list[Context], torch.Tensor]:
-        """Feed each row's unfed tokens; returns the different contexts in the cache's order, and their next logits."""
-        readers = self._shared.assign_contexts(rows)
-        self._read_beginnings([context for context in readers if not context.length])
-        return self._feed_all(readers)
+    def _arrange(self, *groups: Sequence[Row]) -> list[list[Row]]:
+        """Put these groups of rows first in the cache, one after the other, and drop rows that have left.
 
-    def _read_beginnings(self, contexts: Sequence[Context]) -> None:
-        """Feed once what several of these empty contexts begin with; where one in the cache begins so, copy it."""
-        if not contexts:
-            return
-        known = [context for context in self._shared.contexts if context.length]
-        unfed, read = [context.unfed for context in contexts], [context.read for context in known]
-        found = common_beginnings(unfed, read, self._pass_tokens)
-        first = {one: contexts[one.new[0]] for one in found if one.known is None}
-        rests = [context.unfed[one.length :] for one, context in first.items()]
-        for one, context in first.items():
-            context.unfed = context.unfed[: one.length]
-        if first:
-            self._feed_all(list(first.values()))
-        for context, rest in zip(first.values(), rests, strict=True):
-            context.unfed = rest
-        for one in found:
-            source = first[one] if one.known is None else known[one.known]
-            targets = [contexts[new] for new in one.new if contexts[new] is not source]
-            places = [target.index for target in targets]
-            self._shared.cache.copy([source.index] * len(places), places, slice(0, one.length))
-            for target in targets:
-                target.mark_read(one.length)
-
-    def _feed_all(self, contexts: Sequence[Context]) -> tuple[list[Context], torch.Tensor]:
-        """Feed the unfed tokens of contexts, in several passes if they must be, and put these last in the cache.
-
-        Returns the contexts in the order of the cache, and their next logits, (c, vocabulary).
+        Returns each group in the order of the cache. Rows that are among their group's places already stay there.
         """
-        by_width = sorted(contexts, key=lambda context: len(context.unfed), reverse=True)
-        longest = max(context.length + len(context.unfed) for context in contexts)
-        most = most_tokens(longest)
-        widths = [len(context.unfed) for context in by_width]
+        chosen = {row.index for group in groups for row in group}
+        others = [row for row in self._rows.values() if row.index >= 0 and row.index not in chosen]
+        arranged: list[list[Row]] = []
+        begin = 0
+        for group in (*groups, others):
+            places = range(begin, begin + len(group))
+            staying = {row.index: row for row in group if row.index in places}
+            moving = iter([row for row in group if row.index not in places])
+            arranged.append([staying[place] if place in staying else next(moving) for place in places])
+            begin = places.stop
+        order = [row for group in arranged for row in group]
+        if [row.index for row in order] != list(range(self._cache.num_rows)):
+            self._cache.select([row.index for row in order])
+        for index, row in enumerate(order):
+            row.index = index
+        return arranged[:-1]
+
+    def _read(self, rows: Sequence[Row]) -> tuple[list[Row], torch.Tensor]:
+        """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
+        leaders: dict[object, Row] = {}  # for each different prompt the row that reads it for all rows with it
+        for row in rows:
+            leaders.setdefault(row.reads, row)
+        leader_of = {row.number: leaders[row.reads] for row in rows}
+        by_width = sorted(leaders.values(), key=lambda row: len(row.unfed), reverse=True)
+        longest = max(row.length + len(row.unfed) for row in by_width)
+        most, widths = most_tokens(longest), [len(row.unfed) for row in by_width]
         passes = _passes(widths, most, most_rows(longest), self._pass_tokens)
-        groups = self._shared.arrange(*(by_width[span.start : span.stop] for span in passes))
-        logits = [self._feed(group, most) for group in groups]
-        return [context for group in groups for context in group], torch.cat(logits)
+        followers = [row for row in rows if leader_of[row.number] is not row]
+        *groups, followers = self._arrange(*(by_width[span.start : span.stop] for span in passes), followers)
+        logits = torch.cat([self._feed(group, most) for group in groups])
+        readers = [row for group in groups for row in group]
+        if not followers:
+            return readers, logits
+        sources = [leader_of[row.number] for row in followers]
+        for row, source in zip(followers, sources, strict=True):
+            row.length, row.unfed = source.length, []
+        of_sources, of_followers = ([row.index for row in each] for each in (sources, followers))
+        self._cache.copy(of_sources, of_followers, slice(0, max(row.length for row in sources)))
+        return [*readers, *followers], logits[[*range(len(readers)), *of_sources]]  # readers are first in the cache
 
-    def _feed(self, contexts: list[Context], most: int) -> torch.Tensor:
-        """Feed the unfed tokens of contexts that are neighbours in the cache; returns (c, vocabulary).
+    def _feed(self, rows: list[Row], most: int) -> torch.Tensor:
+        """Feed the unfed tokens of rows that are neighbours in the cache; returns (b, vocabulary).
 
-        A context with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
+        A row with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
         """
-        width = max(len(context.unfed) for context in contexts)
-        self._shared.cache.reserve(max(context.length + len(context.unfed) for context in contexts))
+        width = max(len(row.unfed) for row in rows)
+        self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
         ids, slots, positions = [], [], []
-        for context in contexts:
-            padding = width - len(context.unfed)  # on the left, so that each last token is in the last column
-            span = range(context.length, context.length + len(context.unfed))
-            ids.append([0] * padding + context.unfed)
-            slots.append([self._shared.cache.spare_slot] * padding + list(span))
+        for row in rows:
+            padding = width - len(row.unfed)  # on the left, so that each last token is in the last column
+            span = range(row.length, row.length + len(row.unfed))
+            ids.append([0] * padding + row.unfed)
+            slots.append([self._cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
-            context.mark_read()
-        piece = most if len(contexts) == 1 else width
+            row.mark_read()
+        piece = most if len(rows) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
             read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
-            logits = self._forward(contexts[0].index, read, places, known, 1 + max(each[-1] for each in known))
+            logits = self._forward(rows, read, places, known, 1 + max(each[-1] for each in known))
         return logits
 
-    def _continue(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Feed the tokens just sampled to the last contexts of the cache. One without rows gets padding instead."""
-        self._shared.cache.reserve(max(context.length for context in contexts) + 1)
-        ids = [context.unfed or [0] for context in contexts]
-        slots = [[context.length if context.unfed else self._shared.cache.spare_slot] for context in contexts]
-        positions = [[context.length if context.unfed else 0] for context in contexts]
-        for context in contexts:
-            context.mark_read()
-        return self._forward(contexts[0].index, ids, slots, positions, self._shared.cache.capacity)
+    def _continue(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Feed the tokens just sampled to the first rows of the cache. Closed rows get padding instead."""
+        self._cache.reserve(max(row.length for row in rows) + 1)
+        ids = [row.unfed if row.open else [0] for row in rows]
+        slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
+        positions = [[row.length if row.open else 0] for row in rows]
+        for row in rows:
+            if row.open:
+                row.mark_read()
+        return self._forward(rows, ids, slots, positions, self._cache.capacity)
 
     def _forward(
-        self, first: int, ids: list[list[int]], slots: list[list[int]], positions: list[list[int]], length: int
+        self,
+        rows: Sequence[Row],
+        ids: list[list[int]],
+        slots: list[list[int]],
+        positions: list[list[int]],
+        length: int,
     ) -> torch.Tensor:
-        """One pass over (c, n) tokens that attends to ``length`` slots; returns (c, vocabulary) logits of the last."""
-        tokens, position = self._tensor(ids), self._tensor(positions)  # (c, n)
-        self._shared.cache.place(first, self._tensor(slots), length)
-        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (c, 1, n, length)
+        """One pass over (b, n) tokens that attends to ``length`` slots; returns (b, vocabulary) logits of the last."""
+        tokens, position = self._tensor(ids), self._tensor(positions)  # (b, n)
+        self._cache.place(rows[0].index, self._tensor(slots), length)
+        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
         with _heads_in_groups(tokens):
             output = self.model(
-                **self._inputs(first, tokens, slots, position),
+                **self._inputs(rows, tokens, slots, position),
                 attention_mask=mask_for(unwrapped(self.model), visible),
-                **{self._cache_name: self._shared.cache},
+                **{self._cache_name: self._cache},
                 use_cache=True,
                 logits_to_keep=1,
                 **without_router_logits(unwrapped(self.model)),
@@ -237,8 +306,10 @@ class TransformersPolicy(Policy):
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
-    def _inputs(self, first: int, ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor) -> dict[str, Any]:
-        """What the model reads in a pass over (c, n) tokens of neighbours in the cache, from place ``first`` on."""
+    def _inputs(
+        self, rows: Sequence[Row], ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor
+    ) -> dict[str, Any]:
+        """What the model reads in a pass over (b, n) tokens of these rows."""
         return {"input_ids": ids, "position_ids": position}
 
     def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
@@ -250,10 +321,9 @@ def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
     """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
 
     Transformers' switch for it is an environment variable. On the CPU the results are the same bits; a GPU's fast
-    kernels take no groups together with a mask. A rollout in another thread leaves the variable alone, since training
-    reads it.
+    kernels take no groups together with a mask.
     """
-    if ids.device.type != "cpu" or ids.shape[1] == 1 or beside_training():
+    if ids.device.type != "cpu" or ids.shape[1] == 1:
         yield
         return
     before = os.environ.get(_GROUPS)

@@ -19,7 +19,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import check_in_memory
+from ragen_trl.policies.models import check_in_memory
 from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
 from ragen_trl.training.launch import use_one_device
 

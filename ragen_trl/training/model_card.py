@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen_trl.policies.adapters import is_adapter
+from ragen_trl.policies.models import is_adapter
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import id_with_module
 from ragen_trl.system.atomic import write_atomically

@@ -13,8 +13,8 @@ from ragen_trl.batching.micro_batches import score_in_passes
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
 from ragen_trl.policies.model_calls import unwrapped, with_positions
-from ragen_trl.policies.model_support import FAMILIES, UnsupportedModelError, check_supported
-from ragen_trl.policies.vision.processing import PictureProcessor
+from ragen_trl.policies.models import FAMILIES, UnsupportedModelError, check_supported
+from ragen_trl.policies.vision import PictureProcessor
 from ragen_trl.trl_seams import token_scores
 
 logger = logging.getLogger(__name__)

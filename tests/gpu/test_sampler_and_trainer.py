@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.utils import is_flash_attn_2_available
 
-from ragen_trl.policies.model_support import UnsupportedModelError
+from ragen_trl.policies.models import UnsupportedModelError
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat

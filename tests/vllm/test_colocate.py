@@ -10,7 +10,7 @@ from peft import LoraConfig
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm.requests import Context
+from ragen_trl.policies.vllm import Context
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory

@@ -12,9 +12,8 @@ from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, to_examples, warm_start
-from ragen_trl.policies.api.cache import ApiCache
-from ragen_trl.policies.api.client import ApiClient
-from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.api import ApiCache, ApiPolicy
+from ragen_trl.policies.api_client import ApiClient
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model

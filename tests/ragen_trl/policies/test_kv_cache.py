@@ -1,6 +1,5 @@
 """SlotCache: what is written to (row, slot) stays there, whatever grows, leaves, moves or pads beside it."""
 
-
 import pytest
 import torch
 
@@ -84,8 +83,6 @@ def test_some_slots_of_rows_are_copied_to_others() -> None:
         assert holds(found[row], row, range(1)) and holds(found[row], row, range(3, 5))
         assert holds(found[row], name, range(1, 3))
     cache.copy([], [], slice(0, 2))
-
-
 
 
 def test_rows_that_leave_give_back_their_memory_once_they_are_half_and_leave_nothing_behind() -> None:

@@ -5,17 +5,23 @@ positions with many, few and one key-value head, learned positions, sliding wind
 attention implementations.
 """
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from ragen_trl.errors import NotFiniteError
+from ragen_trl.policies import transformers as passes
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.interfaces import Reply, Request
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.interfaces import Reply, Request, Start
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.cached_models import (
     CHAT,
@@ -24,9 +30,11 @@ from tests.support.ragen_trl.cached_models import (
     STOPS,
     check_greedy,
     model_of,
+    passes_of,
     rollout,
     starts,
 )
+from tests.support.ragen_trl.chat_families import FAMILIES
 from tests.support.ragen_trl.fake_envs import Quiz, quizzes
 
 each_model = pytest.mark.parametrize("architecture", CONFIGS)
@@ -112,3 +120,152 @@ def test_a_script_with_a_chat_gives_the_tokens_of_its_replies() -> None:
     (reply,) = policy.reply([Request(0, "?", (), Quiz(1))])
     assert reply == Reply("Up", tuple(CHAT.encode_reply("Up")))
     assert reply.logprobs == ()
+
+
+# Rows in one batch: none sees another, groups read their prompt once, a long page costs the others nothing
+
+
+@each_model
+def test_a_reply_does_not_depend_on_the_other_rows(architecture: str) -> None:
+    model = model_of(architecture)
+    together = rollout(model, Sampling(max_tokens=7))
+    for row, env in enumerate(quizzes(LENGTHS)):
+        policy = TransformersPolicy(model, CHAT, Sampling(max_tokens=7))
+        alone = play([env], policy, [starts(len(LENGTHS))[row]])[0]
+        assert alone.token_ids == together[row].token_ids
+
+
+def test_rows_with_one_state_and_different_dice_differ_and_the_same_dice_agree() -> None:
+    policy = TransformersPolicy(model_of("qwen2"), CHAT, Sampling(max_tokens=20))
+    seeds = [Start(0, sampling_seed=seed) for seed in (1, 2, 1)]
+    first, second, third = play([Quiz(1), Quiz(1), Quiz(1)], policy, seeds)
+    assert first.token_ids == third.token_ids
+    assert first.token_ids != second.token_ids
+
+
+@each_model
+def test_replies_are_the_same_however_many_rows_play_at_once(architecture: str) -> None:
+    """Rows join a cache in which others have long contexts, and one that all have left."""
+    model = model_of(architecture)
+    lengths = (1, 3, 2, 4, 3, 1, 1, 2)
+    sampling = Sampling(max_tokens=7)
+    together = play(quizzes(lengths), TransformersPolicy(model, CHAT, sampling), starts(len(lengths)))
+    for size in (1, 2, 3, 7):
+        policy = TransformersPolicy(model, CHAT, sampling)
+        with passes_of(model) as shapes:
+            fewer = play(quizzes(lengths), policy, starts(len(lengths)), batch_size=size)
+        assert max(shape[0] for shape in shapes) == size
+        for one, other in zip(together, fewer, strict=True):
+            assert one.token_ids == other.token_ids
+            for turn, again in zip(one.turns, other.turns, strict=True):
+                assert turn.logprobs == pytest.approx(again.logprobs, abs=1e-4)
+
+
+@contextmanager
+def masks_of(model: PreTrainedModel) -> Iterator[list[int]]:
+    """How many numbers the attention mask of every forward pass has."""
+    numbers: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: numbers.append(kwargs["attention_mask"].numel()), with_kwargs=True
+    )
+    yield numbers
+    hook.remove()
+
+
+@pytest.mark.parametrize(("tokens", "mask"), [(64, 2**30), (2**30, 64 * 200)])
+def test_passes_are_bounded_and_replies_are_those_of_unbounded_ones(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, mask: int
+) -> None:
+    """Rows of many lengths and one much longer than the bound, over two turns."""
+    model = model_of("qwen2")
+    found, sizes, masks = [], [], []
+    for bounds in ((2**30, 2**40), (tokens, mask)):
+        monkeypatch.setattr(passes, "MOST_TOKENS", bounds[0])
+        monkeypatch.setattr(passes, "MOST_OF_A_MASK", bounds[1])
+        envs = [Quiz(2, padding=180 if row == 2 else 4 * row) for row in range(9)]
+        with passes_of(model) as shapes, masks_of(model) as seen:
+            found.append(play(envs, TransformersPolicy(model, CHAT, Sampling(5)), starts(9)))
+        sizes.append(max(shape.numel() for shape in shapes))
+        masks.append(max(seen))
+    assert sizes[0] > 3 * 64 and masks[0] > 3 * 64 * 200
+    assert sizes[1] <= tokens and masks[1] <= mask
+    for whole, pieces in zip(*found, strict=True):
+        assert whole.token_ids == pieces.token_ids
+        for one, other in zip(whole.turns, pieces.turns, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_a_reply_may_end_with_its_answer() -> None:
+    """The closing tag is tokens of single characters here; end-of-turn comes from the chat and is not trained."""
+    model, tag = model_of("qwen2"), CHAT.tokenizer.encode("</answer>", add_special_tokens=False)
+    assert len(tag) == 9
+    script = [*CHAT.tokenizer.encode("Up", add_special_tokens=False), *tag, 65, 65, 65, 65]
+    never = Chat(FAMILIES["chatml"].tokenizer())
+    never.stop_ids = lambda declared: frozenset({CHAT.end_of_turn_id})  # type: ignore[method-assign, arg-type]
+
+    def speak(module: object, args: object, output: torch.Tensor) -> torch.Tensor:
+        """Only the token whose turn it is can be drawn."""
+        forced = torch.full_like(output, -torch.inf)
+        forced[..., script[len(policy._rows[0].ids)]] = 0.0
+        return forced
+
+    found = {}
+    for stop_at_answer in (False, True):
+        policy = TransformersPolicy(model, never, Sampling(15, stop_at_answer=stop_at_answer))
+        hook = model.lm_head.register_forward_hook(speak)
+        found[stop_at_answer] = play([Quiz(2)], policy, starts(1))[0]
+        hook.remove()
+    assert [(len(turn.reply_ids), turn.cut) for turn in found[True].turns] == [(11, False)] * 2
+    assert [(len(turn.reply_ids), turn.cut) for turn in found[False].turns] == [(15, True)] * 2
+    assert found[True].turns[0].reply == "Up</answer>"
+    assert found[True].turns[1].prompt_ids[0] == CHAT.end_of_turn_id
+    assert sum(found[True].action_mask) == 22
+
+
+def test_a_group_reads_its_first_prompt_once() -> None:
+    model = model_of("qwen2")
+    begin = [Start(0, sampling_seed=seed) for seed in range(8)]
+    policy = TransformersPolicy(model, CHAT, Sampling(max_tokens=6))
+    with passes_of(model) as shapes:
+        together = play([Quiz(2) for _ in begin], policy, begin)
+    assert shapes[0] == (1, len(together[0].turns[0].prompt_ids))
+    for start, episode in zip(begin, together, strict=True):
+        (alone,) = play([Quiz(2)], TransformersPolicy(model, CHAT, Sampling(max_tokens=6)), [start])
+        assert alone.token_ids == episode.token_ids
+
+
+def whole_pass(model: PreTrainedModel, ids: list[int], count: int) -> list[float]:
+    """Log-probabilities of the last tokens, so many of them, by one pass over all."""
+    with torch.no_grad():
+        logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return [logprobs[place - 1, ids[place]].item() for place in range(len(ids) - count, len(ids))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_rows_do_they_are_sampled_from_their_own_tokens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows join, wait, leave, have a context built again or room for a token, in passes of any size."""
+    chance = random.Random(seed)
+    model = model_of(chance.choice(["qwen2", "llama", "gpt2"]))
+    policy = TransformersPolicy(model, CHAT, Sampling(chance.choice([1, 2, 5, 9]), top_k=chance.choice([1, 2, 3])))
+    monkeypatch.setattr(policy, "_pass_tokens", chance.choice([0, 1, 3, 32, 512]))
+    monkeypatch.setattr(passes, "MOST_TOKENS", chance.choice([3, 8, 4096]))
+    count, begin = chance.randint(2, 10), [chance.randrange(3, 60) for _ in range(chance.choice([1, 6, 20]))]
+    policy.begin([chance.randint(0, 3) for _ in range(count)])
+    contexts: dict[int, list[int]] = {}
+    playing = set(range(count))
+    for _ in range(5):
+        requests = []
+        for row in (row for row in chance.sample(sorted(playing), len(playing)) if chance.random() < 0.75):
+            again = tuple(begin[: chance.randint(1, len(begin))]) if chance.random() < 0.2 else None
+            new = [chance.choice([1, 2]) for _ in range(chance.choice([1, 1, 2, 4]))]
+            new = new if row in contexts else begin + new
+            contexts[row] = [*(contexts.get(row, []) if again is None else again), *new]
+            room = chance.choice([None, None, 1, 7])
+            requests.append(Request(row, "", tuple(new), Quiz(1), room, again))
+        for request, reply in zip(requests, policy.reply(requests), strict=True):
+            ids = contexts[request.row]
+            ids += reply.ids
+            assert reply.logprobs == pytest.approx(whole_pass(model, ids, len(reply.ids)), abs=1e-4)
+        gone = [row for row in sorted(playing) if chance.random() < 0.15]
+        policy.end(gone)
+        playing -= set(gone)

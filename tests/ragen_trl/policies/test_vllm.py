@@ -1,25 +1,20 @@
 """Playing with vLLM: what is sent, what comes back, and what cannot work."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from peft import LoraConfig
 
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm.engines import ColocatedEngine, ServedEngine
-from ragen_trl.policies.vllm.policy import VLLMPolicy
-from ragen_trl.policies.vllm.requests import Context
-from ragen_trl.policies.vllm.servers import Servers
+from ragen_trl.policies.vllm import ColocatedEngine, Context, ServedEngine, VLLMPolicy, VLLMServerError, check_adapter
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
-from tests.support.ragen_trl.fake_vllm import (
-    FakeClient,
-    FakeLLM,
-    FakeModel,
-    starts,
-)
-from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+from tests.support.ragen_trl.fake_vllm import LORA, FakeClient, FakeLLM, FakeModel, starts, vllm_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, logged, small_model
 
 CHAT = Chat(TOKENIZER)
 STOP = CHAT.stop_ids(None)
@@ -39,13 +34,12 @@ def policy_of(
     temperature: float = 1.0,
     length: int = 2048,
     positions: int = 2048,
-    max_length: int | None = None,
     stop_at_answer: bool = False,
 ) -> VLLMPolicy:
     model = small_model()
     model.config.max_position_embeddings = positions
     sampling = Sampling(5, temperature, stop_at_answer=stop_at_answer)
-    return VLLMPolicy(engine_of(fake, length), model, CHAT, sampling, max_length)
+    return VLLMPolicy(engine_of(fake, length), model, CHAT, sampling)
 
 
 # What is sent
@@ -90,11 +84,71 @@ def test_greedy_replies_and_their_logprobs_are_those_of_the_transformers_backend
 def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(fake: FakeModel) -> None:
     contexts = [Context(CHAT.start(str(number)), 7 + number, 2 + number) for number in range(4)]
     everyone = [(0, contexts[0]), *((1, context) for context in contexts[1:])]
-    engine = ServedEngine(Servers([FakeClient(fake)]), 1, lambda mine: everyone, lambda shared: shared)
+    engine = ServedEngine(FakeClient(fake), 1, lambda mine: everyone, lambda shared: shared)
     mine = engine.complete(contexts[1:], Sampling(9, 1.0), STOP)
     alone = engine_of(fake).complete(contexts, Sampling(9, 1.0), STOP)
     assert mine == alone[1:]
     assert len({tuple(completion.ids) for completion in alone}) == 4
 
 
-# Mistakes
+
+def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel) -> None:
+    shared: list[list[object]] = []
+
+    def broadcast(own: list[object]) -> list[object]:
+        if shared and own == [None, None]:  # not the main process
+            own[:] = shared[-1]
+        shared.append(list(own))
+        return own
+
+    client = FakeClient(fake)
+    main, other = (ServedEngine(each, 0, lambda mine: mine, broadcast) for each in (client, None))
+    client.generate = lambda **_: 1 / 0  # type: ignore[method-assign, assignment]
+    for engine in (main, other):
+        with pytest.raises(VLLMServerError, match="http://fake:8000 failed .ZeroDivisionError.*last checkpoint"):
+            engine.complete([Context(CHAT.start("?"), 7, 3)], Sampling(9, 1.0), STOP)
+
+
+# Adapters
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"use_dora": True}, {"alpha_pattern": {"q_proj": 4}}, {"init_lora_weights": "olora"}]
+)
+def test_an_adapter_that_a_server_would_read_otherwise_is_refused(wrong: dict[str, object]) -> None:
+    check_adapter(LoraConfig(r=4, target_modules=["q_proj"]))
+    for config in (None, LoraConfig(r=4, target_modules=["q_proj"], **wrong)):
+        with pytest.raises(OptionError, match="vllm_adapter_dir is set, but"):
+            check_adapter(config)
+
+
+def test_a_server_gets_the_adapter_of_every_update_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "adapters"
+    served = {"vllm_mode": "server", "vllm_adapter_dir": str(folder), "peft_config": LoraConfig(**LORA)}
+    trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=3, learning_rate=1e-2, **served)
+    monkeypatch.setattr(trainer.vllm_generation, "sync_weights", lambda: pytest.fail("whole weights are not sent"))
+    trainer.train()
+    assert max(logged(trainer, "sampling/ratio_deviation_max")) < 1e-4
+    assert [path.name.rsplit("-", 1)[1] for path in folder.iterdir()] == ["3"]
+    client = trainer.vllm_generation.vllm_client
+    assert client.model == next(folder.iterdir()).name
+    with trainer.model.disable_adapter():
+        trainer.forget_sent_weights()
+        trainer.send_weights()
+    assert client.model == "base"
+
+
+def test_a_failed_sending_ends_training_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=2, vllm_mode="server")
+    client = trainer.vllm_generation.vllm_client
+    sent: list[int] = []
+
+    def update(metadata: object, named_params: object) -> None:
+        sent.append(1)
+        if len(sent) == 2:
+            raise ConnectionError("gone")
+
+    client.update_named_params = update
+    with pytest.raises(VLLMServerError, match="failed .ConnectionError: gone"):
+        trainer.train()
+    assert (tmp_path / "checkpoint-1").is_dir()  # of the last update

@@ -140,8 +140,8 @@ EXCEPTIONS = {
     ("config/starpo.py", "_VALID_DICT_FIELDS"),
     ("credit/critic_networks.py", "_attn_implementation"),
     ("policies/model_calls.py", "_attn_implementation"),
-    ("policies/model_support.py", "_attn_implementation"),
-    ("policies/model_support.py", "_is_stateful"),
+    ("policies/models.py", "_attn_implementation"),
+    ("policies/models.py", "_is_stateful"),
 }
 
 

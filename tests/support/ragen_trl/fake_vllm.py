@@ -17,7 +17,6 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
-from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, small_model, small_trainer
 
@@ -105,23 +104,13 @@ class FakeClient:
     def __init__(self, fake: FakeModel, max_model_len: int = 2048) -> None:
         self.fake = fake
         self.max_model_len = max_model_len
-        self.process = "first"
+        self.session = SimpleNamespace(post=self._post)
         self._base = fake.model
 
-    def instance(self) -> str:
-        return self.process
-
-    def load_adapter(self, name: str, folder: str) -> None:
-        self.fake.model = PeftModel.from_pretrained(copy.deepcopy(self._base), folder).eval()
-
-    def unload_adapter(self, name: str) -> None:
-        pass
-
-    def init_communicator(self, device: Any) -> None:
-        pass
-
-    def close_communicator(self) -> None:
-        pass
+    def _post(self, url: str, json: dict[str, str]) -> SimpleNamespace:
+        if url == f"{self.base_url}/v1/load_lora_adapter":
+            self.fake.model = PeftModel.from_pretrained(copy.deepcopy(self._base), json["lora_path"]).eval()
+        return SimpleNamespace(status_code=200, text="")
 
     def get_server_info(self) -> dict[str, Any]:
         return {"model_config": {"logprobs_mode": "processed_logprobs", "max_model_len": self.max_model_len}}
@@ -160,7 +149,7 @@ class FakeGeneration(VLLMGeneration):
         length = self.max_model_length or 2048
         if self.mode == "server":
             if self.accelerator.is_main_process:
-                self.vllm_client = Servers([FakeClient(self.fake, length)])
+                self.vllm_client = FakeClient(self.fake, length)
         else:
             self.llm = FakeLLM(self.fake, length)
 

@@ -10,14 +10,13 @@ from transformers import PreTrainedModel
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.vision.policy import VisionPolicy
-from ragen_trl.policies.vision.processing import PictureProcessor, load_processor
-from ragen_trl.policies.vision.tiny_model import build_tiny_vision_model, build_tiny_vision_tokenizer
+from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, load_processor
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.tiny_vision import build_tiny_vision_model, build_tiny_vision_tokenizer
 from tests.support.ragen_trl.trainers import SMALL, AnyReply, Lottery
 
 TOKENIZER = build_tiny_vision_tokenizer()

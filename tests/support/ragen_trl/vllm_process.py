@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, in processes of its own, that can be killed and started again at its address."""
+"""A real vLLM server on the CPU, in processes of its own."""
 
 import os
 import signal
@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from trl.generation.vllm_client import VLLMClient
 from trl.scripts.vllm_serve import ScriptArguments, build_command
-
-from ragen_trl.policies.vllm.client import ServerClient
 
 _LORA = ["--enable-lora", "--max-lora-rank", "8"]
 _START = 600  # seconds
@@ -45,20 +44,15 @@ class VLLMProcess:
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
-    def client(self) -> ServerClient:
+    def client(self) -> VLLMClient:
         """Connect, once it is up."""
         until = time.monotonic() + _START
         while time.monotonic() < until:
             try:
-                return ServerClient(self.url, connection_timeout=1)
+                return VLLMClient(self.url, connection_timeout=1)
             except OSError:  # the ConnectionError of requests
                 assert self._process.poll() is None, self._log.read_text(encoding="utf-8")[-3000:]
         raise AssertionError(self._log.read_text(encoding="utf-8")[-3000:])
-
-    def kill(self) -> None:
-        """End all its processes with SIGKILL."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(60)
 
     def stop(self) -> None:
         """End it as Ctrl-C does."""

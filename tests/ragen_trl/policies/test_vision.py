@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl.policies import transformers as passes
-from ragen_trl.policies.vision.positions import SeenContext
+from ragen_trl.policies.vision import SeenContext
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.vision import (

@@ -2,16 +2,22 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
-from ragen_trl.policies.api.client import ApiClient
-from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_envs import AgentTurns
+from ragen_trl.policies.api import BREAK, ApiCache, ApiPolicy, broken
+from ragen_trl.policies.api_client import ApiClient
 from ragen_trl.policies.sampling import Sampling
+from ragen_trl.rollout.control_tokens import TAGS
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_envs.registered import every_id
+from tests.support.ragen_trl.chat_families import FAMILIES, bundled_templates, bundled_tokenizer
 from tests.support.ragen_trl.fake_envs import Quiz
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 
@@ -122,8 +128,8 @@ def test_the_reply_limit_is_the_smaller_one_and_bears_the_servers_name_for_it() 
     assert "max_tokens" not in server.asked[1]
 
 
-@pytest.mark.parametrize(("status", "name", "attempts"), [(503, "ApiUnavailableError", 3), (400, "ApiRefusedError", 1)])
-def test_a_poisoned_row_ends_alone(status: int, name: str, attempts: int) -> None:
+@pytest.mark.parametrize(("status", "attempts"), [(503, 3), (400, 1)])
+def test_a_poisoned_row_ends_alone(status: int, attempts: int) -> None:
     def fault(payload: Payload, attempt: int) -> Fault | None:
         return Fault(status, "poison") if row_of(payload) == 1 and turn_of(payload) == 2 else None
 
@@ -133,7 +139,99 @@ def test_a_poisoned_row_ends_alone(status: int, name: str, attempts: int) -> Non
     assert [(len(e.turns), e.success, e.limit) for e in (good, other)] == [(3, True, ""), (2, True, "")]
     assert (bad.truncated, bad.terminated, bad.limit, bad.success) == (True, False, "error", False)
     assert bad.episode_return == 1.0  # of the first question; what failed costs nothing
-    assert bad.turns[-1].info["error"].startswith(f"{name}: {server.url}/chat/completions")
+    assert bad.turns[-1].info["error"].startswith(f"ApiError: {server.url}/chat/completions")
     assert "poison" in bad.turns[-1].info["error"]
     assert sum(row_of(payload) == 1 for payload in server.asked) == 1 + attempts
     assert (player.counts.failures, player.counts.answers) == (1, 3 + 1 + 2)
+
+
+# Answers on disk
+
+
+def played(server: OpenAIServer, path: Path, seed: int = 0, **sampling: Any) -> list[Trajectory]:
+    """Two quizzes of two and three questions."""
+    client = ApiClient(server.url, KEY, backoff=0.001, retries=0)
+    with ApiPolicy("m", Sampling(**{"max_tokens": 50, **sampling}), client, cache=ApiCache(path)) as player:
+        starts = [Start(row, None, seed + row) for row in range(2)]
+        return play([Quiz(2, padding=3), Quiz(3, padding=13)], player, starts)
+
+
+def counted() -> tuple[list[Payload], OpenAIServer]:
+    """A server whose every answer is another one."""
+    answered: list[Payload] = []
+
+    def answer(payload: Payload) -> str:
+        answered.append(payload)
+        return f"answer {len(answered)}"
+
+    return answered, OpenAIServer(answer, key=KEY)
+
+
+def test_a_second_time_nothing_is_asked(tmp_path: Path) -> None:
+    answered, server = counted()
+    with server:
+        first = played(server, tmp_path / "cache.sqlite")
+        again = played(server, tmp_path / "cache.sqlite")
+    assert first == again
+    assert len(answered) == 5
+    assert len({turn.reply for episode in first for turn in episode.turns}) == 5
+
+
+def test_another_seed_or_sampling_or_server_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    answered, server = counted()
+    with server:
+        played(server, path)
+        played(server, path, seed=7)
+        assert len(answered) == 10
+        played(server, path, temperature=0.5)
+        assert len(answered) == 15
+        played(server, path, max_tokens=49)
+        assert len(answered) == 20
+    others, other = counted()
+    with other:
+        played(other, path)
+    assert len(others) == 5
+
+
+def test_a_failure_is_asked_again(tmp_path: Path) -> None:
+    broken = [True]
+
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        return Fault(500) if broken[0] and len(payload["messages"]) == 5 else None
+
+    with OpenAIServer(fault=fault) as server:
+        assert [episode.limit for episode in played(server, tmp_path / "cache.sqlite")] == ["", "error"]
+        broken[0] = False
+        assert [episode.success for episode in played(server, tmp_path / "cache.sqlite")] == [True, True]
+    assert len(server.asked) == 5 + 1
+
+
+# What a server may read as a control token: the tokens of all families here, and none of what environments show
+
+KNOWN = sorted(
+    {special for family in FAMILIES.values() for special in family.specials}
+    | {token.content for name in bundled_templates() for token in bundled_tokenizer(name).added_tokens_decoder.values()}
+    | {"<s>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<tool_call>", "</tool_response>", "[TOOL_CALLS]"}
+)
+
+
+@pytest.mark.parametrize("token", [token for token in KNOWN if token not in TAGS])
+def test_control_tokens_of_known_families_are_broken(token: str) -> None:
+    sent, found = broken(f"a {token} b {token}")
+    assert found == [token, token]
+    assert token not in sent
+    assert sent.replace(BREAK, "") == f"a {token} b {token}"
+
+
+@every_id
+def test_messages_of_environments_are_sent_as_they_are(env_id: str) -> None:
+    turns = AgentTurns(gymnasium.make(env_id, disable_env_checker=True))
+    messages = [turns.reset(seed=1)[0], turns.step("unreadable")[0]]
+    turns.close()
+    assert [broken(message) for message in messages] == [(message, []) for message in messages]
+
+
+@pytest.mark.parametrize("text", ["x < 3 || y > 2", "[SEP] a [1]", "<b>bold</b> <think></think>", "a <| b", "<|  |>"])
+def test_other_text_stays(text: str) -> None:
+    assert broken(text) == (text, [])

@@ -2,27 +2,26 @@
 
 It reads and writes text, so its trajectories have no token ids. Each row keeps its conversation. A reply prefix cannot
 be forced: only the first message shows the format. A thought that a server keeps apart is not in the reply, so such
-models play with ``think=False``. There is no ``top_k``, and no token limit of a trajectory. The server tokenises the
-messages, so what looks like a control token in them is broken (`control_texts`).
+models play with ``think=False``. There is no ``top_k``, and no token limit of a trajectory.
 """
 
+import hashlib
+import json
 import logging
+import re
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen_trl.errors import OptionError
-from ragen_trl.policies.api.answer import Answer, ApiAccessError, ApiError, read_answer
-from ragen_trl.policies.api.cache import ApiCache
-from ragen_trl.policies.api.client import ApiClient
-from ragen_trl.policies.api.control_texts import broken
-from ragen_trl.policies.api.counts import ApiCounts
+from ragen_trl.errors import OptionError, UserError
+from ragen_trl.policies.api_client import Answer, ApiAccessError, ApiClient, ApiCounts, ApiError, read_answer
 from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
+from ragen_trl.system.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
     from ragen_trl.policies.sampling import Sampling
@@ -30,7 +29,81 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BREAK = "\u200b"
+"""A zero-width space, put after the first character of what a server may read as a control token."""
+_CONTROL = re.compile(
+    r"<\|[^\s<>|]{1,64}\|?>|<[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>"  # ChatML, Llama 3, Phi; Gemma 4; DeepSeek
+    r"|</?s>|<(?:bos|eos|pad|unk|mask|sop|eop|image|video|audio)>|<(?:start|end)_of_\w{1,64}>"  # Llama 2, Gemma, GLM
+    r"|</?tool_(?:call|response|result)s?>|</?tools>"  # Qwen
+    r"|<</?SYS>>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w{1,16}|THINK|IMG|gMASK)\]"  # Llama 2, Mistral, GLM
+)
 _OPTIONAL = ("seed", "temperature", "top_p")
+
+
+def broken(text: str) -> tuple[str, list[str]]:
+    """The text of a message with what looks like a control token broken, and what was broken in it.
+
+    Servers like vLLM read ``<|im_end|>`` in a message as the end of the message, so a page could speak in the model's
+    name. The client does not know the server's tokens; it knows how the common families' tokens look.
+    """
+    return _CONTROL.sub(lambda found: found[0][0] + BREAK + found[0][1:], text), _CONTROL.findall(text)
+
+
+class ApiCacheError(UserError, ValueError):
+    """The file cannot be used as a cache of answers."""
+
+
+class ApiCache(SqliteFile):
+    """Answers of a server on disk, so a killed evaluation does not pay for any answer twice.
+
+    One SQLite file with a write-ahead log, which threads and processes may share. Every answer is its own transaction
+    and on disk before it is used. The request is stored with it, without the key. What failed is asked again. The cache
+    does not notice if a server changes the model of a name and address.
+
+    Args:
+        path: The file. It and its folder are made if they do not exist.
+        timeout: Seconds to wait for another process that writes.
+
+    Raises:
+        ApiCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
+    """
+
+    error = ApiCacheError
+    purpose = "a cache of answers"
+    application = 0x41504943  # "APIC"
+    version = 1
+    schema = (
+        "CREATE TABLE answers (digest TEXT PRIMARY KEY, request TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
+    )
+    # If the disk cannot have a write-ahead log, the journal mode stays as it was. An answer is worth a flush.
+    pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
+
+    def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
+        super().__init__(path, timeout, threads=True)
+        self._lock = threading.Lock()  # one connection for one thread at a time
+
+    def get(self, request: dict[str, Any]) -> str | None:
+        """The stored JSON for a request, which is all that the answer depends on; ``None`` if there is none."""
+        digest, _ = _digest_and_text(request)
+        with self._named_errors(), self._lock:
+            row = self._connection.execute("SELECT body FROM answers WHERE digest = ?", (digest,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, request: dict[str, Any], body: str) -> str:
+        """Store an answer. Returns the stored one, which is another process's answer if that came first."""
+        digest, text = _digest_and_text(request)
+        with self._named_errors(), self._lock:
+            self._connection.execute(
+                "INSERT INTO answers VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, text, body)
+            )
+        stored = self.get(request)
+        assert stored is not None
+        return stored
+
+
+def _digest_and_text(request: dict[str, Any]) -> tuple[str, str]:
+    text = json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest(), text
 
 
 class ApiPolicy(Policy):
@@ -71,13 +144,10 @@ class ApiPolicy(Policy):
         leave_out: Sequence[str] = (),
         token_limit: str = "max_tokens",
     ) -> None:
-        if not model:
-            raise OptionError("the model has no name; give its name on the server")
         if sampling.top_k:
             raise OptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0, or top_p")
-        unknown = sorted(set(leave_out) - set(_OPTIONAL))
-        if unknown:
-            raise OptionError(f"{', '.join(unknown)} cannot be left out; only {', '.join(_OPTIONAL)} can")
+        if not set(leave_out) <= set(_OPTIONAL):
+            raise OptionError(f"leave_out is {', '.join(leave_out)}; only {', '.join(_OPTIONAL)} can be left out")
         if token_limit not in ("max_tokens", "max_completion_tokens"):
             raise OptionError(f"token_limit is {token_limit!r}; use 'max_tokens' or 'max_completion_tokens'")
         self.chat: Chat | None = None
@@ -143,9 +213,26 @@ class ApiPolicy(Policy):
                     "let the model play in text: env=lambda: AgentTurns(gymnasium.make(...))"
                 )
             self._conversations[request.row].append({"role": "user", "content": request.observation})
-        outcomes = self._ask_all([self._question(request) for request in requests])
-        self._check_alive(outcomes)
-        return [self._take(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
+        questions = [self._question(request) for request in requests]
+        stop, threads = threading.Event(), ThreadPoolExecutor(self._client.concurrency)
+        try:
+            futures = [threads.submit(self._ask, question, stop) for question in questions]
+            outcomes = [future.result() for future in futures]
+        finally:  # finish requests that were already sent and store their answers, but make no new attempts
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+        of_all = [failure for failure in failures if isinstance(failure, ApiAccessError)]
+        if of_all or (failures and self.counts.answers + self.counts.stored_answers == 0):
+            raise (of_all or failures)[0]
+        replies = []
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                replies.append(Reply("", error=f"{type(outcome).__name__}: {outcome}"))
+                continue
+            self._conversations[request.row].append({"role": "assistant", "content": outcome.text})
+            replies.append(Reply(outcome.text, cut=outcome.cut))
+        return replies
 
     def _question(self, request: Request) -> dict[str, Any]:
         """All that the answer depends on: the endpoint, the request's body, and the sampling seed, sent or not."""
@@ -170,57 +257,19 @@ class ApiPolicy(Policy):
             )
         return {**message, "content": content} if found else message
 
-    def _ask_all(self, questions: Sequence[dict[str, Any]]) -> list[Answer | ApiError]:
-        stop = threading.Event()
-        with _finishing(ThreadPoolExecutor(self._client.concurrency), stop) as threads:
-            futures = [threads.submit(self._ask, question, stop) for question in questions]
-            return [_outcome(future) for future in futures]
-
-    def _ask(self, question: dict[str, Any], stop: threading.Event) -> Answer:
+    def _ask(self, question: dict[str, Any], stop: threading.Event) -> Answer | ApiError:
+        """The answer of the cache or of the server, or why there is none."""
         stored = None if self.cache is None else self.cache.get(question)
         if stored is not None:
             answer = read_answer(stored)
-            self.counts.found(answer)
+            self.counts.count(answer, stored=True)
             return answer
         try:
             answer = self._client.complete(question["payload"], stop)
-        except ApiAccessError:
-            stop.set()  # the other requests would fail as well
-            self.counts.failed()
-            raise
-        except ApiError:
-            self.counts.failed()
-            raise
-        self.counts.answered(answer)
+        except ApiError as error:
+            if isinstance(error, ApiAccessError):
+                stop.set()  # the other requests would fail as well
+            self.counts.add(failures=1)
+            return error
+        self.counts.count(answer, stored=False)
         return answer if self.cache is None else read_answer(self.cache.put(question, answer.body))
-
-    def _check_alive(self, outcomes: Sequence[Answer | ApiError]) -> None:
-        failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
-        for failure in failures:
-            if isinstance(failure, ApiAccessError):
-                raise failure
-        if failures and self.counts.answers + self.counts.stored_answers == 0:
-            raise failures[0]
-
-    def _take(self, request: Request, outcome: Answer | ApiError) -> Reply:
-        if isinstance(outcome, ApiError):
-            return Reply("", error=f"{type(outcome).__name__}: {outcome}")
-        self._conversations[request.row].append({"role": "assistant", "content": outcome.text})
-        return Reply(outcome.text, cut=outcome.cut)
-
-
-@contextmanager
-def _finishing(threads: ThreadPoolExecutor, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
-    """End the threads: finish requests that were already sent and store their answers, but make no new attempts."""
-    try:
-        yield threads
-    finally:
-        stop.set()
-        threads.shutdown(cancel_futures=True)
-
-
-def _outcome(future: "Future[Answer]") -> Answer | ApiError:
-    try:
-        return future.result()
-    except ApiError as error:
-        return error

@@ -1,1 +1,0 @@
-"""Replies from vLLM, in this process or on servers, and how it gets the policy's weights."""

@@ -1,0 +1,130 @@
+"""Which models are refused: those that would sample something else than what is trained, and nobody would see it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    FalconConfig,
+    Gemma3TextConfig,
+    GPTNeoConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    OpenAIGPTConfig,
+    Phi3Config,
+    PretrainedConfig,
+    Qwen2Config,
+)
+
+from ragen_trl import StarPOConfig
+from ragen_trl.policies.models import (
+    ModelNotFoundError,
+    UnsupportedModelError,
+    check_model,
+    check_policy,
+    check_supported,
+    context_length,
+)
+
+SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+SHAPE |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
+NEO = {"vocab_size": 40, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0}
+LONGROPE |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+PHI3 = Phi3Config(
+    **SHAPE, rope_parameters=LONGROPE, original_max_position_embeddings=32, sliding_window=None, pad_token_id=0
+)
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+NTK = LlamaConfig(**{**SHAPE, "max_position_embeddings": 32}, rope_parameters=DYNAMIC)
+LLAMA = LlamaConfig(**SHAPE)
+
+SAMPLED_WRONGLY: dict[str, PretrainedConfig] = {
+    # a window that holds for all layers is declared in another field than one that holds for some
+    "mistral": MistralConfig(**SHAPE, sliding_window=8),
+    "qwen2": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=8, max_window_layers=1),
+    "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=63),
+    "gpt_neo": GPTNeoConfig(**NEO, attention_types=[[["global", "local"], 1]], window_size=16),
+    "mamba": MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1),
+    "bloom": BloomConfig(vocab_size=40, hidden_size=16, n_layer=1, n_head=2),
+    "falcon": FalconConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, alibi=True),
+    "gpt": OpenAIGPTConfig(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=64),
+}
+
+
+def options(**changes: Any) -> StarPOConfig:
+    return StarPOConfig(output_dir="x", use_cpu=True, bf16=False, report_to="none", **{"beta": 0.0, **changes})
+
+
+def saved(config: PretrainedConfig, folder: Path) -> str:
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", SAMPLED_WRONGLY)
+def test_a_model_that_a_kept_cache_would_sample_wrongly_is_refused_before_and_after_loading(
+    name: str, tmp_path: Path
+) -> None:
+    config = SAMPLED_WRONGLY[name]
+    with pytest.raises(UnsupportedModelError, match=config.model_type):
+        check_supported(AutoModelForCausalLM.from_config(config))
+    path = saved(config, tmp_path)  # without weights
+    with pytest.raises(UnsupportedModelError, match=config.model_type):
+        check_policy(path, options(), None)
+    check_policy(path, options(use_vllm=True), None)
+
+
+def test_an_adapter_on_a_refused_model_is_refused() -> None:
+    model = AutoModelForCausalLM.from_config(SAMPLED_WRONGLY["bloom"])
+    with pytest.raises(UnsupportedModelError, match="bloom"):
+        check_supported(get_peft_model(model, LoraConfig(target_modules=["query_key_value"])))
+
+
+def test_a_window_as_long_as_the_longest_context_is_none() -> None:
+    check_supported(AutoModelForCausalLM.from_config(MistralConfig(**SHAPE, sliding_window=64)))
+    check_supported(AutoModelForCausalLM.from_config(Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=64)))
+
+
+@pytest.mark.parametrize("config", [PHI3, NTK], ids=["longrope", "dynamic NTK"])
+def test_contexts_stay_below_the_length_at_which_positions_depend_on_the_pass(
+    config: PretrainedConfig, tmp_path: Path
+) -> None:
+    """A self-check at the first update would not see it: contexts may grow later."""
+    path = saved(config, tmp_path)
+    check_policy(path, options(max_completion_length=20), LoraConfig())
+    for length in (32, None):
+        with pytest.raises(UnsupportedModelError, match="beyond 32 tokens"):
+            check_policy(path, options(max_completion_length=length), LoraConfig())
+    assert context_length(config) == context_length(AutoModelForCausalLM.from_config(config)) == 32
+    assert context_length(LLAMA) == 64
+
+
+def test_a_kernel_that_takes_no_mask_is_refused(tmp_path: Path) -> None:
+    given = options(model_init_kwargs={"attn_implementation": "flash_attention_2"})
+    with pytest.raises(UnsupportedModelError, match="flash_attention_2"):
+        check_policy(saved(LLAMA, tmp_path), given, None)
+
+
+def test_a_model_without_trained_weights_is_refused(tmp_path: Path) -> None:
+    """Regression: a saved adapter, loaded without is_trainable, finished a run that learnt nothing."""
+    adapted = get_peft_model(AutoModelForCausalLM.from_config(LLAMA), LoraConfig(target_modules=["q_proj"]))
+    check_policy(adapted, options(), None)
+    adapted.requires_grad_(False)
+    with pytest.raises(UnsupportedModelError, match="is_trainable=True"):
+        check_policy(adapted, options(), None)
+    check_policy(adapted, options(), LoraConfig())  # a new adapter on it is trained
+
+
+def test_a_name_leads_to_a_configuration_or_to_an_error(tmp_path: Path) -> None:
+    saved(LLAMA, tmp_path / "model")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{tmp_path / "model"}"}}')
+    for name in ("model", "adapter"):
+        assert check_model(str(tmp_path / name)).max_position_embeddings == 64
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "nothing"):
+        with pytest.raises(ModelNotFoundError, match=name):
+            check_model(str(tmp_path / name))
