@@ -162,8 +162,9 @@ class Trajectory:
 
     @property
     def success(self) -> bool:
-        """``info["success"]`` after the last turn."""
-        return bool(self.turns[-1].info.get("success", False))
+        """``info["success"]`` after the last turn; NaN is no success."""
+        found = self.turns[-1].info.get("success", False)
+        return bool(found) and bool(found == found)
 
     @property
     def pictures(self) -> tuple[Picture, ...]:

@@ -58,7 +58,8 @@ def add_callbacks(trainer: StarPOTrainer, monitor: str, record_rollouts: int) ->
     """
     args = trainer.args
     steps = spread_steps(args.max_steps, record_rollouts, max(1, round(args.steps_per_rollout)))
-    trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps))
+    traces = "trackio" in args.report_to
+    trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps, traces))
     if monitor == "off":
         return None
     watch = CollapseMonitor(trainer, action=cast(Action, monitor))

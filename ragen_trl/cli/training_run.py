@@ -38,6 +38,7 @@ from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.models import check_folder, check_named_policy, is_adapter, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vllm import check_adapter
+from ragen_trl.reporting.recorder import logged_failure
 from ragen_trl.reporting.report import results_table, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
@@ -223,7 +224,8 @@ def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
-    write_report([folder], folder / "report.html")
+    with logged_failure(f"no report on {folder}"):
+        write_report([folder], folder / "report.html")
     others = summary["eval_env_kwargs"] if summary["eval_env_kwargs"] != summary["env_kwargs"] else None
     add_results(folder / "model", results_table(summary), json.dumps(others) if others else "")
 

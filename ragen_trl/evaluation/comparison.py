@@ -38,11 +38,6 @@ from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
 
 Say = Callable[[str], None]
-Results = dict[tuple[str, str], dict[str, Any]]
-"""By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``.
-
-With ``"failed": True`` where the environment could not be played, so a baseline that it has is missing.
-"""
 
 
 class EvaluationStopped(Exception):
@@ -66,25 +61,27 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
     """
     held_out_starts(plan.run.episodes)  # raises before anything is created
     check_folder(plan.folder)
-    models = local_models(plan, say)
-    remote = remote_player(plan)
+    models, remote = local_models(plan, say), remote_player(plan)
     players: list[Player] = [Baseline("random"), *models, *([remote] if remote else []), Baseline("oracle")]
     try:
         for player in players:
             for task in plan.tasks:
                 player.check(task)
-        settings = {
-            "environments": {task.name: task.settings() for task in plan.tasks},
-            "policies": {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players},
-        }
-        folder = EvalFolder(plan.folder, settings, plan.run.overwrite)
-        results = _play_all(plan, players, folder, say)
-        _compare(plan, players, folder, results)
+        policies = {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players}
+        settings = {"environments": {task.name: task.settings() for task in plan.tasks}, "policies": policies}
+        comparison = _Comparison(plan, players, EvalFolder(plan.folder, settings, plan.run.overwrite), say)
+        comparison.play()
     finally:
         if remote is not None:
             say(f"API: {remote.api.counts.in_words()}")
             remote.close()
-    summary = _summary(plan, settings["policies"], results)
+    summary = {
+        **provenance(),
+        "episodes": plan.run.episodes,
+        "samples_per_start": plan.run.samples_per_start,
+        "policies": policies,
+        "environments": {task.name: comparison.environment(task) for task in plan.tasks},
+    }
     if remote is not None:
         summary["api"] = {"endpoint": remote.api.endpoint, **remote.api.counts.as_dict()}
     write_atomically(plan.folder / "results.md", markdown(summary))
@@ -102,95 +99,134 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> Results:
-    pairs = [(player.name, task.name) for player in players for task in plan.tasks]
-    each = plan.run.episodes * plan.run.samples_per_start
-    total, there = len(pairs) * each, sum(len(_wanted(plan, folder.finished(*pair))) for pair in pairs)
-    if there:
-        say(f"{there} of {total} episodes are there already, in {folder.path}")
-    results: Results = {}
-    with progress_bar(total, "evaluate", "episode", initial=there) as bar, _named_stop(plan, bar):
-        for player in players:
-            for task in plan.tasks:
-                label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
-                bar.set_description_str(label)
-                due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
-                found = _play(plan, player, task, folder, bar) or _result(plan, player, task, folder)
-                results[player.name, task.name] = found
-                bar.total -= due - bar.n  # the episodes that could not be played
-                bar.clear()
-                for line in _lines(found, _args_of(task, player).max_completion_length):
-                    say(f"{label}: {line}" if not line.startswith(" ") else line)
-            player.close()
-    return results
+class _Comparison:
+    """Players and tasks, and the episodes of each pair.
 
+    Attributes:
+        results: By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played":
+            reason}``, with ``"failed": True`` where the environment itself could not be played.
+    """
 
-def _compare(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, results: Results) -> None:
-    """Add ``differences`` to the results of models: how much more often than random play and the first model."""
+    def __init__(self, plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> None:
+        self._plan, self._players, self._folder, self._say = plan, players, folder, say
+        self.results: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def records(name: str, task: Task) -> list[EpisodeRecord]:
-        return [row.record for row in _wanted(plan, folder.played(name, task.name))]
+    def play(self) -> None:
+        """Play what is missing, one policy after the other, and say what comes out."""
+        run, tasks = self._plan.run, self._plan.tasks
+        each = run.episodes * run.samples_per_start
+        there = sum(self._finished(player, task) for player in self._players for task in tasks)
+        with self._bar(each * len(self._players) * len(tasks), there) as bar:
+            for player in self._players:
+                for task in tasks:
+                    label = player.name if len(tasks) == 1 else f"{task.name}, {player.name}"
+                    bar.set_description_str(label)
+                    due = bar.n + each - self._finished(player, task)
+                    found = self._missing_played(player, task, bar) or self._result(player, task)
+                    self.results[player.name, task.name] = found
+                    bar.total -= due - bar.n  # the episodes that could not be played
+                    bar.clear()
+                    for line in _lines(found, _args_of(task, player).max_completion_length):
+                        self._say(f"{label}: {line}" if not line.startswith(" ") else line)
+                player.close()
 
-    models = [player.name for player in players if not isinstance(player, Baseline)]
-    for task in plan.tasks:
-        whole = {player.name for player in players if "not_played" not in results[player.name, task.name]}
-        for name in whole.intersection(models):
-            others = [other for other in ("random", *models[:1]) if other in whole - {name}]
-            pairs = {other: compared(records(name, task), records(other, task)) for other in others}
-            found = {other: pair for other, pair in pairs.items() if pair is not None}
-            results[name, task.name]["differences"] = found
+    def environment(self, task: Task) -> dict[str, Any]:
+        """The entry of an environment in the summary.
 
+        It has the ``differences`` of models from random play and from the first model, and of all what their success is
+        ``normalised``: 0 at the random policy's, 1 at the oracle's.
+        """
+        results = {player.name: self.results[player.name, task.name] for player in self._players}
+        played = {name: found for name, found in results.items() if "not_played" not in found}
+        models = [player.name for player in self._players if not isinstance(player, Baseline)]
+        for name in played.keys() & set(models):
+            others = [other for other in ("random", *models[:1]) if other in played and other != name]
+            pairs = {other: compared(self._records(name, task), self._records(other, task)) for other in others}
+            played[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
+        low, high = (results[name].get("success") for name in ("random", "oracle"))
+        span = high - low if low is not None and high is not None else 0.0
+        for found in played.values():
+            found["normalised"] = (found["success"] - low) / span if span > 0 else None
+        settings = task.settings()
+        return {
+            "env": settings.pop("env"),
+            "env_kwargs": settings.pop("env_kwargs"),
+            "options": settings,
+            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
+            "results": results,
+        }
 
-def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> dict[str, Any] | None:
-    """Play the missing episodes of a policy in an environment; returns the entry of `Results` of one that cannot."""
-    samples, done = plan.run.samples_per_start, folder.finished(player.name, task.name)
-    starts = enumerate(held_out_starts(plan.run.episodes, samples))
-    missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
-    if not missing:
+    def _missing_played(self, player: Player, task: Task, bar: Any) -> dict[str, Any] | None:
+        """Play the missing episodes of a policy in an environment; returns the result of one that cannot."""
+        run, folder = self._plan.run, self._folder
+        samples, done = run.samples_per_start, folder.finished(player.name, task.name)
+        starts = enumerate(held_out_starts(run.episodes, samples))
+        missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
+        if not missing:
+            return None
+        try:
+            policy, args, version = player.policy(task), _args_of(task, player), package_version()
+            first, began = 0, time.perf_counter()
+            for played in play_in_batches(policy, task.spec, args, [start for start, _ in missing], run.side_by_side):
+                seconds = (time.perf_counter() - began) / len(played)
+                block = zip(missing[first : first + len(played)], played, strict=True)
+                kept = [StoredEpisode(sample, seconds, EpisodeRecord.of(one), version) for (_, sample), one in block]
+                folder.add(player.name, task.name, kept)
+                bar.update(len(played))
+                first, began = first + len(played), time.perf_counter()
+        except NoOracleError as error:
+            return {"not_played": f"no {player.name} policy: {error}"}
+        except ApiError:
+            raise  # not the environment's fault: this model can play nothing
+        except EnvResetError as error:
+            return {"not_played": str(error), "failed": True}
+        except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
+            return {"not_played": str(error)}
         return None
-    try:
-        policy, version = player.policy(task), package_version()
-        first, began = 0, time.perf_counter()
-        blocks = play_in_batches(
-            policy, task.spec, _args_of(task, player), [start for start, _ in missing], plan.run.side_by_side
-        )
-        for played in blocks:
-            seconds = (time.perf_counter() - began) / len(played)
-            block = zip(missing[first : first + len(played)], played, strict=True)
-            kept = [
-                StoredEpisode(sample, seconds, EpisodeRecord.of(trajectory), version)
-                for (_, sample), trajectory in block
-            ]
-            folder.add(player.name, task.name, kept)
-            bar.update(len(played))
-            first, began = first + len(played), time.perf_counter()
-    except NoOracleError as error:
-        return {"not_played": f"no {player.name} policy: {error}"}
-    except ApiError:
-        raise  # not the environment's fault: this model can play nothing
-    except EnvResetError as error:
-        return {"not_played": str(error), "failed": True}
-    except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
-        return {"not_played": str(error)}
-    return None
+
+    def _result(self, player: Player, task: Task) -> dict[str, Any]:
+        rows = self._wanted(self._folder.played(player.name, task.name))
+        records = [row.record for row in rows]
+        try:
+            found = judged(records, sum(row.seconds for row in rows)).as_dict()
+        except EvaluationError as error:
+            return {"not_played": str(error), "failed": True}
+        limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
+        failures = Counter(record.error for record in records if record.limit in FAILED)
+        versions = Counter(row.version for row in rows)
+        return {
+            **found,
+            "limits": dict(limits.most_common()),
+            "failures": dict(failures.most_common(10)),
+            "versions": dict(versions.most_common()),
+        }
+
+    def _records(self, name: str, task: Task) -> list[EpisodeRecord]:
+        return [row.record for row in self._wanted(self._folder.played(name, task.name))]
+
+    def _finished(self, player: Player, task: Task) -> int:
+        return len(self._wanted(self._folder.finished(player.name, task.name)))
+
+    def _wanted(self, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
+        """In order, and without those of more seeds or samples that an earlier command has played."""
+        seeds, samples = self._plan.run.episodes, self._plan.run.samples_per_start
+        return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
+
+    @contextmanager
+    def _bar(self, total: int, there: int) -> Iterator[Any]:
+        folder = self._plan.folder
+        if there:
+            self._say(f"{there} of {total} episodes are there already, in {folder}")
+        with progress_bar(total, "evaluate", "episode", initial=there) as bar:
+            try:
+                yield bar
+            except KeyboardInterrupt:
+                kept = f"{bar.n} of {bar.total} episodes are kept in {folder}"
+                raise EvaluationStopped(f"Stopped. {kept}. {REPEAT}") from None
 
 
-def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> dict[str, Any]:
-    rows = _wanted(plan, folder.played(player.name, task.name))
-    records = [row.record for row in rows]
-    try:
-        found = judged(records, sum(row.seconds for row in rows)).as_dict()
-    except EvaluationError as error:
-        return {"not_played": str(error), "failed": True}
-    limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
-    failures = Counter(record.error for record in records if record.limit in FAILED)
-    versions = Counter(row.version for row in rows)
-    return {
-        **found,
-        "limits": dict(limits.most_common()),
-        "failures": dict(failures.most_common(10)),
-        "versions": dict(versions.most_common()),
-    }
+def _args_of(task: Task, player: Player) -> StarPOConfig:
+    return task.args.get(player.name, task.args["random"])
 
 
 def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
@@ -210,52 +246,3 @@ def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
             f"  {outgrown} episodes ended where max_completion_length ({max_length}) or the model's context was full, "
             "which counts as failure"
         )
-
-
-def _summary(plan: EvalPlan, policies: Mapping[str, Any], results: Results) -> dict[str, Any]:
-    environments = {}
-    for task in plan.tasks:
-        settings = task.settings()
-        environments[task.name] = {
-            "env": settings.pop("env"),
-            "env_kwargs": settings.pop("env_kwargs"),
-            "options": settings,
-            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
-            "results": _normalised({name: results[name, task.name] for name in policies}),
-        }
-    return {
-        **provenance(),
-        "episodes": plan.run.episodes,
-        "samples_per_start": plan.run.samples_per_start,
-        "policies": policies,
-        "environments": environments,
-    }
-
-
-def _normalised(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Add ``normalised``: 0 at the random policy's success, 1 at the oracle's; ``None`` if one of them is unknown."""
-    low, high = (results[name].get("success") for name in ("random", "oracle"))
-    for found in results.values():
-        if "success" in found:
-            span = high - low if low is not None and high is not None else 0.0
-            found["normalised"] = (found["success"] - low) / span if span > 0 else None
-    return results
-
-
-def _wanted(plan: EvalPlan, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
-    seeds, samples = plan.run.episodes, plan.run.samples_per_start
-    return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
-
-
-def _args_of(task: Task, player: Player) -> StarPOConfig:
-    return task.args.get(player.name, task.args["random"])
-
-
-@contextmanager
-def _named_stop(plan: EvalPlan, bar: Any) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise EvaluationStopped(
-            f"Stopped. {bar.n} of {bar.total} episodes are kept in {plan.folder}. {REPEAT}"
-        ) from None

@@ -1,31 +1,31 @@
 """Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
 
 A success rate alone says little: RAGEN's published 0.5B rates are a random policy's. Every result here has n and a 95 %
-interval, and the same function gives the two rows to compare it with. With several episodes a start state
-(``samples``), intervals count start states (``intervals.py``).
+interval, and the same function gives the two rows to compare it with. Episodes in which an environment or an API failed
+say nothing about the policy: they are left out of every rate, and counted.
 """
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from math import fsum, sqrt
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from ragen_envs import episode_seeds, restates
+from ragen_envs import episode_seeds
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import (
     mean_interval,
     paired_difference,
+    pass_at_k,
     rate_interval,
     ratio_variance,
     with_interval,
 )
-from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
 from ragen_trl.evaluation.picture_controls import WrongPictures
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.rollout.env_pool import EnvPool
@@ -37,7 +37,6 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
-RESTATED = "thoughts restate the request"
 Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 
 
@@ -61,8 +60,7 @@ class EvaluationResult:
         reply_tokens: Sampled tokens per episode; 0 for scripts.
         truncated: Share of episodes that a limit ended.
         seconds: Wall-clock time.
-        left_out: Episodes that are not among the ``n`` because an environment or an API failed in them, which says
-            nothing about the policy.
+        left_out: Episodes that are not among the ``n`` because an environment or an API failed in them.
         samples: Episodes a start state; some start states have fewer if episodes were left out.
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
@@ -117,8 +115,7 @@ class EpisodeRecord:
         measures: As `measure` gives them, and "task_score" if the environment has it (``info["task_score"]`` of the
             last turn).
         error: The reason if its environment or an API failed.
-        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn), and `RESTATED`
-            if it failed and each of its thoughts said nothing but the request (``info["request"]``).
+        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn).
         task_type: The type of its task, if the environment has several (``info["task_type"]``).
     """
 
@@ -134,10 +131,8 @@ class EpisodeRecord:
         """The record of a trajectory."""
         last = trajectory.turns[-1].info
         error = str(last["error"]).strip() if trajectory.limit in FAILED else ""
-        faults = tuple(map(str, last.get("faults", ())))
-        if faults and all(restates(turn.thought, turn.info.get("request", "")) for turn in trajectory.turns):
-            faults += (RESTATED,)
         score = {"task_score": float(last["task_score"])} if "task_score" in last else {}
+        faults = tuple(map(str, last.get("faults", ())))
         measures = {**measure(trajectory), **score}
         return cls(trajectory.seed, trajectory.limit, measures, error, faults, str(last.get("task_type", "")))
 
@@ -155,42 +150,20 @@ def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
         raise EvaluationError(
             f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
         )
-    return replace(_over(whole, seconds), left_out=len(played) - len(whole))
-
-
-def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> dict[str, float] | None:
-    """`paired_difference` of the success in these episodes, without those in which an environment or an API failed."""
-    return paired_difference(_outcomes(ours), _outcomes(theirs))
-
-
-def _outcomes(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record.limit not in FAILED:
-            found[record.seed].append(record.measures["success"])
-    return found
-
-
-def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
-    """Means, rates and intervals; episodes with the same seed share a start state."""
-    rows = [record.measures for record in records]
+    rows = [record.measures for record in whole]
     means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0] if all(key in row for row in rows)}
-    starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
-    for record in records:
-        starts[record.seed].append(record.measures)
-    sizes = [len(start) for start in starts.values()]
-    successes = [sum(int(row["success"]) for row in start) for start in starts.values()]
-    returns = [fsum(row["return"] for row in start) for start in starts.values()]
-    low, high = rate_interval(successes, sizes)
+    starts = _by_start(whole)
+    successes, sizes = [int(sum(start)) for start in starts.values()], [len(start) for start in starts.values()]
+    returns: defaultdict[int, float] = defaultdict(float)
+    for record in whole:
+        returns[record.seed] += record.measures["return"]
     turns = fsum(row["turns"] for row in rows)
-    faults = Counter(fault for record in records for fault in record.faults)
+    faults = Counter(fault for record in whole for fault in record.faults)
+    types = sorted({record.task_type for record in whole} - {""})
     return EvaluationResult(
-        n=len(rows),
-        success=means["success"],
-        success_low=low,
-        success_high=high,
+        **_success(whole),
         mean_return=means["return"],
-        return_stderr=sqrt(ratio_variance(returns, sizes)),
+        return_stderr=sqrt(ratio_variance([*returns.values()], sizes)),
         format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
         action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
         turns=means["turns"],
@@ -198,33 +171,43 @@ def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
         reply_tokens=means["reply_tokens"],
         truncated=means["truncated"],
         seconds=seconds,
+        left_out=len(played) - len(whole),
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
         faults={name: count / len(rows) for name, count in faults.most_common()},
-        task_types=_by_task_type(records),
+        task_types={name: _success([record for record in whole if record.task_type == name]) for name in types},
         score=means.get("task_score"),
     )
 
 
-def _by_task_type(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float]]:
-    found = {}
-    for name in sorted({record.task_type for record in records} - {""}):
-        starts: defaultdict[int, list[int]] = defaultdict(list)
-        for record in records:
-            if record.task_type == name:
-                starts[record.seed].append(int(record.measures["success"]))
-        successes, sizes = [sum(start) for start in starts.values()], [len(start) for start in starts.values()]
-        low, high = rate_interval(successes, sizes)
-        share = sum(successes) / sum(sizes)
-        found[name] = {"n": sum(sizes), "success": share, "success_low": low, "success_high": high}
+def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> dict[str, float] | None:
+    """`paired_difference` of the success in these episodes, without those in which an environment or an API failed."""
+    return paired_difference(_by_start(ours), _by_start(theirs))
+
+
+def _by_start(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
+    """Seed of a start state → 1 or 0 for each of its episodes that did not fail."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if record.limit not in FAILED:
+            found[record.seed].append(record.measures["success"])
     return found
 
 
+def _success(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """``n``, ``success`` and its interval."""
+    starts = list(_by_start(records).values())
+    successes, sizes = [int(sum(start)) for start in starts], [len(start) for start in starts]
+    low, high = rate_interval(successes, sizes)
+    return {"n": sum(sizes), "success": sum(successes) / sum(sizes), "success_low": low, "success_high": high}
+
+
 def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
+    """pass@1, 2, 4, … over the start states with all their episodes; empty where there is one, whose rate says it."""
     samples = max(sizes)
     whole = [count for count, size in zip(successes, sizes, strict=True) if size == samples]
     found = {}
-    for k in reported_ks(samples):
+    for k in [2**power for power in range(samples.bit_length())] if samples > 1 else []:
         shares = [pass_at_k(samples, count, k) for count in whole]
         low, high = mean_interval(shares, samples)
         found[str(k)] = {"value": fsum(shares) / len(shares), "low": low, "high": high, "starts": len(shares)}
@@ -263,7 +246,7 @@ def evaluate(
         SeedOverlapError: If there are not that many evaluation seeds.
         EvaluationError: If environments or an API failed in every episode, ``samples`` or ``batch_size`` is below 1, or
             ``env`` names several environments.
-        ValueError: If ``policy`` is another string.
+        ValueError: If ``policy`` or ``pictures`` is another string.
     """
     began = time.perf_counter()
     played = play_held_out(policy, env, args, episodes, batch_size, progress, samples, pictures)

@@ -1,15 +1,15 @@
 """The folder of an evaluation: it keeps every finished episode, so a stopped command plays none of them twice.
 
-``evaluation.json`` has the settings, ``episodes/*.jsonl`` a line for each episode of a policy in an environment. A
-block of episodes is added by renaming a whole new file. More episodes, samples, environments or models can be added
-later; other weights under a known name, or other options, are refused. Each episode names the version that played it.
+``evaluation.json`` has the settings, ``episodes/*.jsonl`` a line for each episode of a policy in an environment. More
+episodes, samples, environments or models can be added later; other weights under a known name, or other options, are
+refused. Each episode names the version that played it.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,9 @@ class StoredEpisode:
 
     def as_line(self, policy: str, env: str) -> str:
         """A line of JSON."""
-        record = self.record
-        row = {"policy": policy, "env": env, "seed": record.seed, "sample": self.sample, **record.measures}
-        row |= {"limit": record.limit, "error": record.error, "faults": record.faults, "task_type": record.task_type}
-        return json.dumps({**row, "version": self.version, "seconds": self.seconds})
+        record = asdict(self.record)
+        row = {"policy": policy, "env": env, "seed": record.pop("seed"), "sample": self.sample}
+        return json.dumps({**row, **record.pop("measures"), **record, "version": self.version, "seconds": self.seconds})
 
     @classmethod
     def from_line(cls, line: str) -> "StoredEpisode":
@@ -91,14 +90,20 @@ class EvalFolder:
 
     def __post_init__(self) -> None:
         check_folder(self.path)
-        if self.overwrite:
-            self._delete()
+        if self.overwrite:  # the settings last: they mark the folder as ours
+            names = ("summary.json", "results.md", _SETTINGS)
+            for path in [*(self.path / "episodes").glob("*.jsonl"), *(self.path / name for name in names)]:
+                path.unlink(missing_ok=True)
         stored = self._stored_settings()
         new = json.loads(json.dumps(self.settings, default=str))
-        changed = []
-        for kind, named in new.items():
-            for name in named.keys() & stored.get(kind, {}).keys():
-                changed += _differences(name, stored[kind][name], named[name])
+        changed = [
+            f"{name}: {key} was {_short(old.get(key))}, now {_short(values.get(key))}"
+            for kind, named in new.items()
+            for name, values in named.items()
+            if (old := stored.get(kind, {}).get(name)) is not None
+            for key in {**old, **values}
+            if old.get(key) != values.get(key)
+        ]
         if changed:
             raise EvaluationExistsError(
                 f"{self.path} holds an evaluation with other settings ({'; '.join(sorted(changed))}); pass --overwrite "
@@ -144,25 +149,12 @@ class EvalFolder:
         except (ValueError, TypeError) as error:
             raise EvaluationExistsError(f"{path} cannot be read ({error}); pass --overwrite true") from None
 
-    def _delete(self) -> None:
-        for path in [*(self.path / "episodes").glob("*.jsonl"), *(self.path / name for name in _WRITTEN)]:
-            path.unlink(missing_ok=True)
-
 
 def check_folder(path: Path) -> None:
     """Raise `EvaluationExistsError` for a folder with the results of something else, such as a training run."""
-    if (path / _SETTINGS).exists():
-        return
-    if any((path / name).exists() for name in ("summary.json", "stages.json")):
+    foreign = any((path / name).exists() for name in ("summary.json", "stages.json"))
+    if foreign and not (path / _SETTINGS).exists():
         raise EvaluationExistsError(f"{path} holds results of something else; choose another --output_dir")
-
-
-_WRITTEN = ("summary.json", "results.md", _SETTINGS)  # the settings last: they mark the folder as ours
-
-
-def _differences(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{name}: {key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys]
 
 
 def _short(value: Any) -> str:

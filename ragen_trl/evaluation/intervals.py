@@ -1,19 +1,43 @@
-"""Intervals of rates and means where several episodes share a start state, and so are alike.
+"""Intervals of rates, of pass@k and of paired differences, where several episodes of a start state are alike.
 
 The variance is the one between start states (the linearised variance of a ratio). It gives a design effect (Kish 1965),
-and the interval is Wilson's for n / design effect episodes (Franco, Little, Louis and Slud, 2019, J. Survey Statistics
-and Methodology 7:334). Two policies that played the same start states are compared by their difference from each one.
-A bootstrap over start states would shrink to a point if all agree (0 of 64 successes would read [0, 0]).
+and the interval is Wilson's for as many episodes as they are worth (Franco, Little, Louis and Slud, 2019, J. Survey
+Statistics and Methodology 7:334). A variance from few start states is uncertain itself, hence Student's t.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import Any
 
 from ragen_envs import wilson_score
 
 _Z = NormalDist().inv_cdf(0.975)
+
+
+@lru_cache(maxsize=256)
+def t_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t with ``freedom`` degrees of freedom.
+
+    Bisection of the exact probability P(|T| <= t), with t = √freedom · tan θ (Abramowitz and Stegun, 26.7.3 and
+    26.7.4).
+
+    Example:
+        >>> [round(t_quantile(freedom), 3) for freedom in (1, 2, 7, 30)]
+        [12.706, 4.303, 2.365, 2.042]
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        square, odd = math.cos(angle) ** 2, freedom % 2
+        term, series = (math.cos(angle) if odd else 1.0), 0.0
+        for power in range(1 + odd, freedom, 2):
+            series += term
+            term *= square * power / (power + 1)
+        inside = 2 / math.pi * (angle + math.sin(angle) * series) if odd else math.sin(angle) * series
+        low, high = (angle, high) if inside < 0.95 else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
 
 
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
@@ -30,52 +54,59 @@ def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
     return count / (count - 1) * math.fsum(residual**2 for residual in residuals) / n**2
 
 
+def _worth(rate: float, variance: float, clusters: int, least: float, most: float) -> float:
+    """How many independent trials an estimated rate is worth, given its estimated variance.
+
+    ``rate (1 - rate) / variance``, at most ``most`` (episodes of a start state are independent), shortened by (z / t)²
+    because the variance has only ``clusters - 1`` degrees of freedom, and at least ``least`` (they all end alike).
+    """
+    if clusters < 2 or (variance <= 0 and rate in (0.0, 1.0)):
+        return least
+    trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
+    return max(trials * (_Z / t_quantile(clusters - 1)) ** 2, least)
+
+
 def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[float, float]:
     """95 % interval of a success rate, from the successes and episodes of each start state.
 
-    The design effect is kept between 1 (episodes of a start state are independent) and Σ n_i² / Σ n_i (they all end
-    alike). An estimate outside these bounds is due to chance.
+    With one episode a start state it is Wilson's. Otherwise the episodes count as independent at most, and as Σ n_i /
+    (Σ n_i² / Σ n_i) trials at least, which is the number of start states where all have equally many.
 
     Example:
         >>> [round(bound, 3) for bound in rate_interval([4, 0, 4, 0], [4, 4, 4, 4])]  # four coins, not sixteen
         [0.15, 0.85]
     """
     n = sum(episodes)
-    share = sum(successes) / n
-    most = sum(size**2 for size in episodes) / n
-    naive = share * (1 - share) / n
-    known = naive > 0 and len(episodes) > 1
-    effect = min(max(ratio_variance(successes, episodes) / naive, 1.0), most) if known else most
-    return wilson_score(share, n / effect)
+    rate = sum(successes) / n
+    least = n**2 / sum(size**2 for size in episodes)
+    return wilson_score(rate, _worth(rate, ratio_variance(successes, episodes), len(episodes), least, n))
 
 
 def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]:
-    """95 % interval of the mean of a probability in [0, 1] that was estimated for each start state, such as pass@k.
+    """95 % interval of the mean of a probability that was estimated for each start state from so many episodes.
 
-    The effective number of trials is ``p (1 - p)`` over the variance of the mean, kept between the number of start
-    states and the number of episodes.
+    For pass@k. It counts for as many trials as there are start states at least, and as there are episodes at most.
     """
     count = len(shares)
     mean = math.fsum(shares) / count
-    variance = ratio_variance(shares, [1] * count)
-    effective = mean * (1 - mean) / variance if variance > 0 else float(count)
-    return wilson_score(mean, min(max(effective, count), count * episodes))
+    return wilson_score(mean, _worth(mean, ratio_variance(shares, [1] * count), count, count, count * episodes))
 
 
 def difference_arm(differences: Sequence[float]) -> float:
-    """Half of the 95 % interval of a mean of paired differences in [-1, 1]: 1.96 standard errors over start states.
+    """Half of the 95 % interval of a mean of m paired differences in [-1, 1]: t(m - 1) standard errors.
 
     Where all differences are 0 they have no spread, and yet a start state may exist where the two differ. So two start
     states are added, one where they do not differ and half a one for each way in which they may (Agresti and Min 2005,
     Statistics in Medicine 24:729).
 
     Example:
-        >>> round(difference_arm([1, 0, 0, 0]), 3)  # 1.96 · √(2 - 1/6) / 6
-        0.442
+        >>> round(difference_arm([1, 0, 0, 0]), 3)  # 3.182 · √(2 - 1/6) / 6
+        0.718
     """
     count = len(differences) + 2
     squares = math.fsum(value**2 for value in differences) + 1
-    return _Z * math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
+    error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
+    return t_quantile(max(1, len(differences) - 1)) * error
 
 
 def paired_difference(
@@ -102,6 +133,25 @@ def paired_difference(
     return {"value": value, "low": max(-1.0, value - arm), "high": min(1.0, value + arm), "starts": len(differences)}
 
 
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """``1 - C(n - c, k) / C(n, k)``: the share of all sets of k attempts that contain a success.
+
+    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1) from n attempts with c successes; 1 - (1 -
+    c/n)^k is biased for k > 1.
+
+    Raises:
+        ValueError: If ``k`` is not from 1 to ``attempts``, or ``successes`` not from 0 to ``attempts``.
+
+    Example:
+        >>> pass_at_k(4, 1, 2)
+        0.5
+    """
+    if not 1 <= k <= attempts or not 0 <= successes <= attempts:
+        raise ValueError(f"pass@{k} from {successes} successes in {attempts} attempts; give k from 1 to {attempts}")
+    sets = math.comb(attempts, k)
+    return (sets - math.comb(attempts - successes, k)) / sets
+
+
 def with_interval(result: Mapping[str, Any], digits: int = 3, rate: str = "success") -> str:
     """A rate with its 95 % interval, as ``0.350 [0.310, 0.392]``.
 
@@ -115,8 +165,3 @@ def signed_with_interval(difference: Mapping[str, Any], digits: int = 3) -> str:
     """A difference with its interval, as ``+0.203 [+0.121, +0.285]``."""
     value, low, high = (f"{difference[name]:+.{digits}f}" for name in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
-
-
-def lies_above(result: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the success interval of ``result`` lies wholly above the interval of ``other``."""
-    return bool(result["success_low"] > other["success_high"])

@@ -6,16 +6,8 @@ Texts and environments stay as they are; so do the recorded pictures, which are 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ragen_trl.errors import UserError
 from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request
 from ragen_trl.trajectory import Picture
-
-CONTROLS = ("blank", "other")
-GREY = 128
-
-
-class PictureControlError(UserError, ValueError):
-    """There is no such control, or a rollout has no other episode to take a picture of."""
 
 
 class WrongPictures(PolicyAround):
@@ -28,12 +20,12 @@ class WrongPictures(PolicyAround):
             would show a model its own. If all do, the rows of the rollout before follow, as they looked last.
 
     Raises:
-        PictureControlError: If the kind is another one, or if no other row has shown another picture.
+        ValueError: If the kind is another one, or if no other row has shown another picture.
     """
 
     def __init__(self, inner: Policy, kind: str) -> None:
-        if kind not in CONTROLS:
-            raise PictureControlError(f"pictures is {kind!r}; choose 'own', {', '.join(map(repr, CONTROLS))}")
+        if kind not in ("blank", "other"):
+            raise ValueError(f"pictures is {kind!r}; choose 'own', 'blank' or 'other'")
         super().__init__(inner)
         self._kind = kind
         self._latest: dict[int, tuple[Picture, ...]] = {}
@@ -50,17 +42,10 @@ class WrongPictures(PolicyAround):
         return super().reply([replace(request, pictures=self._instead(request)) for request in requests])
 
     def _instead(self, request: Request) -> tuple[Picture, ...]:
-        if self._kind == "other" and request.pictures:
-            rows = sorted(self._latest, key=lambda row: (row <= request.row, row))
-            for others in (*(self._latest[row] for row in rows), *self._before):
-                if others != request.pictures:
-                    return others
-            raise PictureControlError(
-                "pictures is 'other', but no other episode has shown another picture; play more episodes at a time"
-            )
-        return tuple(map(blank, request.pictures))
-
-
-def blank(picture: Picture) -> Picture:
-    """A grey picture of the same size."""
-    return replace(picture, pixels=bytes([GREY]) * len(picture.pixels))
+        if self._kind == "blank" or not request.pictures:
+            return tuple(replace(picture, pixels=bytes([128]) * len(picture.pixels)) for picture in request.pictures)
+        rows = sorted(self._latest, key=lambda row: (row <= request.row, row))
+        for others in (*(self._latest[row] for row in rows), *self._before):
+            if others != request.pictures:
+                return others
+        raise ValueError("pictures is 'other', but no other episode has shown another; play more episodes at a time")

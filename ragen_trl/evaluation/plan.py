@@ -33,14 +33,7 @@ class Task:
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """Everything that an evaluation needs to know.
-
-    Attributes:
-        run: What is evaluated.
-        api: The model behind an API, if any.
-        tasks: The environments, at least one.
-        folder: Where the results go.
-    """
+    """What is evaluated (``run``), the model behind an API if any, the environments, and where the results go."""
 
     run: EvaluationArguments
     api: ApiArguments

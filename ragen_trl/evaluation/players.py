@@ -8,7 +8,6 @@ the first message of every environment. LoRA weights are merged into a temporary
 import gc
 import hashlib
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -51,15 +50,8 @@ class PlayerError(UserError, ValueError):
     """A model cannot play an environment, because its first message leaves no room for a reply."""
 
 
-class Player(ABC):
-    """One row of the table. A derived class overrides what it has.
-
-    Attributes:
-        name: The name of the row.
-        baseline: Whether it is a baseline, which an environment may lack.
-    """
-
-    baseline = False
+class Player:
+    """One row of the table, named ``name``. A derived class overrides what it has."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -68,25 +60,19 @@ class Player(ABC):
         """The settings that its replies depend on, beside the task."""
         return {}
 
-    def check(self, task: Task) -> None:  # noqa: B027 (most players can begin every task)
+    def check(self, task: Task) -> None:
         """Raise `PlayerError` if it is known in advance that it cannot begin the task."""
 
-    @abstractmethod
     def policy(self, task: Task) -> Policy | str:
         """A policy that is ready to play, or the name of a baseline."""
+        return self.name
 
-    def close(self) -> None:  # noqa: B027 (a baseline holds nothing)
+    def close(self) -> None:
         """Free what it holds; it has played everything."""
 
 
 class Baseline(Player):
     """The random policy or the oracle. If an environment has none, that shows at the first action."""
-
-    baseline = True
-
-    def policy(self, task: Task) -> str:
-        """Its name, as `ragen_trl.evaluate` takes it."""
-        return self.name
 
 
 class Remote(Player):
@@ -98,8 +84,7 @@ class Remote(Player):
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The endpoint, and how the model is sampled and spoken to."""
-        backend = {"backend": "api", "endpoint": self.api.endpoint}
-        return {**backend, **_sampling_settings(self.api.sampling), **_manner(args)}
+        return {"backend": "api", "endpoint": self.api.endpoint, **_spoken_settings(self.api.sampling, args)}
 
     def policy(self, task: Task) -> ApiPolicy:
         """The policy."""
@@ -137,8 +122,7 @@ class LocalModel(Player):
         given = {name: True for name in ("fp16", "merge_lora") if getattr(args, name)}
         here = {"backend": "transformers", "bf16": bool(args.bf16), **given}
         backend = {"backend": "vllm"} if self._args.use_vllm else here
-        sampling = _sampling_settings(self._sampling(args))
-        return {"model": fingerprint(self._source), **backend, **sampling, **_manner(args)}
+        return {"model": fingerprint(self._source), **backend, **_spoken_settings(self._sampling(args), args)}
 
     def check(self, task: Task) -> None:
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
@@ -252,7 +236,7 @@ def api_client(plan: EvalPlan) -> ApiClient | None:
     Raises `OptionError` if options contradict each other, or ask for what no API can do.
     """
     api, name = plan.api, api_name(plan.api)
-    if api.api_model is None or name is None:
+    if name is None:
         for option, default in asdict(ApiArguments()).items():
             if getattr(api, option) != default:
                 raise OptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
@@ -316,12 +300,9 @@ def _without_weights(name: str) -> Any:
     return model
 
 
-def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
-    return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
-
-
-def _manner(args: StarPOConfig) -> dict[str, Any]:
-    """The options of `MANNER`, and the options of pictures where they are set."""
+def _spoken_settings(sampling: Sampling, args: StarPOConfig) -> dict[str, Any]:
+    """How a model is sampled and spoken to; the options of pictures only where they are set."""
+    sampled = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
     values = {name: getattr(args, name) for name in MANNER}
     unset = {name for name in ("observation", "image_size") if values[name] == getattr(StarPOConfig, name)}
-    return {name: value for name, value in values.items() if name not in unset}
+    return {**sampled, **{name: value for name, value in values.items() if name not in unset}}

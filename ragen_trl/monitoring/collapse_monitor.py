@@ -1,12 +1,11 @@
 """CollapseMonitor: warns when a run is collapsing and, if asked, stops it or rolls it back to its best checkpoint.
 
 With the trainers of this package it is also an observer and sees whole trajectories. With a plain ``GRPOTrainer`` it
-reads what TRL keeps of its last rollout (``trl_seams.py``). Measures (``episode_measures.py``) join the
-trainer's log; alerts (``alerts.py``) depend on the logged rows only. A run that was rolled back has ended.
+reads what TRL keeps of its last rollout (``trl_seams.py``). Measures (``measures.py``) join the trainer's log; alerts
+(``alerts.py``) depend on the logged rows only. A run that was rolled back has ended.
 """
 
 import logging
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,13 +13,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 from trl import GRPOTrainer
 
 from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.alerts import Alert, AlertWatch
-from ragen_trl.monitoring.episode_measures import (
+from ragen_trl.monitoring.measures import (
     pairs_of_completions,
     pairs_of_trajectories,
     rollout_measures,
@@ -51,14 +50,14 @@ class CollapseMonitor(TrainerCallback):
     Args:
         trainer: One of this package, or a ``GRPOTrainer``. Pass the monitor to its ``add_callback``.
         action: ``"warn"`` logs a warning, once for each rule. ``"stop"`` also ends training. ``"rollback"`` then also
-            loads the weights of the best checkpoint: the one with the most success over its last ten rollouts.
+            loads the weights of the best checkpoint of this run: the one with the most success over its last ten
+            rollouts.
         stop_on: The kind of alert that stops or rolls back; ``"early"`` includes ``"confirmation"``.
         mi_every: The mutual information is measured every so many rollouts; 0 for never, as with pictures. A
             measurement takes forward passes over ``mi_pairs`` prompts, with as many thoughts after each of them.
         mi_pairs: How many pairs of prompt and thought it is measured on.
 
     Attributes:
-        fired: The alerts that fired so far.
         stopped_at: The step at which it ended training, or ``None``.
         rolled_back_to: The step of the checkpoint whose weights it loaded, or ``None``.
 
@@ -94,15 +93,16 @@ class CollapseMonitor(TrainerCallback):
                 "ds3_gather_for_generation=False), and processes make different numbers of passes; set mi_every=0"
             )
         self.trainer = trainer
-        self.action = action
-        self.stop_on = stop_on
-        self.mi_every = mi_every
-        self.mi_pairs = mi_pairs
+        self.action, self.stop_on = action, stop_on
+        self.mi_every, self.mi_pairs = mi_every, mi_pairs
         self.stopped_at: int | None = None
         self.rolled_back_to: int | None = None
         self._watch = AlertWatch()
-        self._pieces = token_pieces(getattr(trainer.processing_class, "tokenizer", trainer.processing_class))
+        self._tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+        self._pieces = token_pieces(self._tokenizer)
         self._seconds = 0.0
+        self._resumed_at = 0
+        self._saved: set[int] = set()
         if isinstance(trainer, StarPOTrainer):
             trainer.observers.append(self)
 
@@ -121,7 +121,7 @@ class CollapseMonitor(TrainerCallback):
                     "kind": fired.rule.kind,
                     "metric": fired.rule.metric,
                     "step": fired.step,
-                    "value": fired.value if math.isfinite(fired.value) else None,
+                    "value": fired.value,
                     "threshold": fired.threshold,
                 }
                 for fired in self.fired
@@ -133,14 +133,13 @@ class CollapseMonitor(TrainerCallback):
 
     def on_rollout(self, event: RolloutEvent) -> None:
         """Measure a rollout of whole trajectories; called by the trainers of this package."""
-        began = time.perf_counter()
+        began, args = time.perf_counter(), self.trainer.args
         found = rollout_measures(event.rollout, self._pieces)
-        if not self.trainer.args.think:
-            # A tag that was sampled by chance does not make a thought.
-            found = {name: value for name, value in found.items() if not name.startswith("thought_")}
+        if not args.think:
+            found.pop("thought_tokens", None)  # a tag that was sampled by chance does not make a thought
         self._log(found)
         self._spent("seconds", began)
-        if self._due(event.step) and self.trainer.args.observation == "text":  # scoring would not see the pictures
+        if self._due(event.step) and args.observation == "text":  # scoring would not see the pictures
             self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
 
     def on_train_begin(
@@ -149,6 +148,7 @@ class CollapseMonitor(TrainerCallback):
         """Forget the last run; when training resumes, find the alerts again that fired before the checkpoint."""
         self._watch = AlertWatch()
         self.stopped_at = self.rolled_back_to = None
+        self._resumed_at, self._saved = state.global_step, set()
         for row in state.log_history:
             self._watch.add(row)
 
@@ -156,8 +156,7 @@ class CollapseMonitor(TrainerCallback):
         """Measure the rollout of a plain trainer, and log how many alerts fired up to the previous row."""
         if not isinstance(self.trainer, StarPOTrainer) and (state.global_step - 1) % self._updates == 0:
             self._measure_completions(state.global_step - 1)
-        counts = {f"{kind}_signs": sum(fired.rule.kind == kind for fired in self.fired) for kind in get_args(Kind)}
-        self._log(counts)
+        self._log({f"{kind}_signs": sum(fired.rule.kind == kind for fired in self.fired) for kind in get_args(Kind)})
 
     def on_log(
         self,
@@ -182,11 +181,11 @@ class CollapseMonitor(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Name the best checkpoint so far, so ``save_total_limit`` does not delete it."""
+        self._saved.add(state.global_step)
         if self.action == "rollback":
-            folders = whole_checkpoints(str(args.output_dir))
-            step = best_step(folders, state.log_history)
-            if step is not None:
-                state.best_model_checkpoint = str(folders[step])
+            best = self._best_checkpoint(state)
+            if best is not None:
+                state.best_model_checkpoint = str(best[1])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -194,15 +193,26 @@ class CollapseMonitor(TrainerCallback):
         """Roll back, after training has written its last checkpoint."""
         if self.action != "rollback" or not self._reasons_to_stop():
             return
-        folders = whole_checkpoints(str(args.output_dir))
-        step = best_step(folders, state.log_history)
-        if step is None:
+        best = self._best_checkpoint(state)
+        if best is None:
             logger.warning("no whole checkpoint in %s to roll back to; the weights stay as they are", args.output_dir)
             return
-        _load_checkpoint(self.trainer, folders[step])
-        self.rolled_back_to = step
+        self.rolled_back_to, folder = best
+        load_weights(self.trainer, folder)
+        if isinstance(self.trainer, StarPOTrainer):
+            self.trainer.load_algorithm_state(folder)  # the critic, or the V* table
         if state.is_world_process_zero:
-            logger.warning("the model now has the weights of %s", folders[step])
+            logger.warning("the model now has the weights of %s", folder)
+
+    def _best_checkpoint(self, state: TrainerState) -> tuple[int, Path] | None:
+        """Step and folder of the best checkpoint; an earlier run may have left others in the same folder."""
+        folders = {
+            step: folder
+            for step, folder in whole_checkpoints(str(self.trainer.args.output_dir)).items()
+            if step in self._saved or step <= self._resumed_at
+        }
+        step = best_step(folders, state.log_history)
+        return None if step is None else (step, folders[step])
 
     def _reasons_to_stop(self) -> list[Alert]:
         """The alerts of the kind that stops a run, and confirmation alerts."""
@@ -221,15 +231,7 @@ class CollapseMonitor(TrainerCallback):
         trainer, rollout = self.trainer, last_rollout(self.trainer)
         rewards = (rollout.rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # (B,)
         texts = [text_of(completion) for completion in rollout.completions]
-        self._log(
-            text_measures(
-                texts,
-                rewards,
-                trainer.num_generations,
-                getattr(trainer.processing_class, "tokenizer", trainer.processing_class),
-                self._pieces,
-            )
-        )
+        self._log(text_measures(texts, rewards, trainer.num_generations, self._tokenizer, self._pieces))
         self._spent("seconds", began)
         if self._due(step):
             self._log_dependence(pairs_of_completions(rollout.micro_batches, self._pieces))
@@ -237,15 +239,9 @@ class CollapseMonitor(TrainerCallback):
     def _log_dependence(self, pairs: Sequence[ThoughtPair]) -> None:
         began = time.perf_counter()
         trainer, accelerator = self.trainer, self.trainer.accelerator
+        processes = (accelerator.process_index, accelerator.num_processes)
         with unwrapped_for_generation(trainer) as model:
-            found = measured_dependence(
-                model,
-                pairs,
-                self.mi_pairs,
-                trainer.temperature,
-                accelerator.process_index,
-                accelerator.num_processes,
-            )
+            found = measured_dependence(model, pairs, self.mi_pairs, trainer.temperature, *processes)
         if found is not None:
             named = asdict(found).items()
             self._log({name if name.startswith("mi") else f"mi_{name}": value for name, value in named})
@@ -287,10 +283,3 @@ def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | 
         if values:
             judged[step] = fmean(values[-_JUDGED_BY:])
     return max(reversed(judged), key=judged.__getitem__) if judged else None
-
-
-def _load_checkpoint(trainer: Trainer, folder: Path) -> None:
-    """Load a checkpoint's weights into the trainer's model, with the critic or the V* table stored beside them."""
-    load_weights(trainer, folder)
-    if isinstance(trainer, StarPOTrainer):
-        trainer.load_algorithm_state(folder)

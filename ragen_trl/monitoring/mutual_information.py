@@ -16,8 +16,6 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from os.path import commonprefix
-from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -132,25 +130,6 @@ def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ..
     return prompts, [place[pair.prompt] for pair in pairs]
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """What several prompts begin with, read once: the number of tokens, and the model's cache after them, if any."""
-
-    length: int = 0
-    cache: Any = None
-
-
-@torch.no_grad()
-def common_beginning(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> Beginning:
-    """Read the tokens that all prompts begin with, and leave at least one of each to be read."""
-    length = min(len(commonprefix(prompts)), *(len(prompt) - 1 for prompt in prompts))  # type: ignore[type-var]
-    if length == 0 or unwrapped(model)._is_stateful:
-        return Beginning()
-    ids = torch.tensor([prompts[0][:length]], device=model.device)
-    output = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-    return Beginning(length, getattr(output, cache_name(type(unwrapped(model)))))
-
-
 @torch.no_grad()
 def thought_logprobs(
     model: PreTrainedModel,
@@ -158,9 +137,11 @@ def thought_logprobs(
     thoughts: Sequence[Sequence[int]],
     temperature: float = 1.0,
     batch_size: int = 64,
-    beginning: Beginning = Beginning(),
 ) -> torch.Tensor:
     """(N,) nats, float32, on the CPU: every thought scored after one prompt, log p(Z_i | X), a column of L.
+
+    The prompt is read once and its cache repeated over the thoughts; a recurrent state is not, so with it the prompt
+    stands before each thought.
 
     Args:
         model: In evaluation mode, so without dropout.
@@ -168,69 +149,39 @@ def thought_logprobs(
         thoughts: N sequences of at least one token each.
         temperature: Divides the logits, as when the thoughts were sampled.
         batch_size: Thoughts in one forward pass.
-        beginning: Of the prompt, where it was read with others.
     """
-    if unwrapped(model)._is_stateful:
-        return _scored_whole(model, prompt, thoughts, temperature, batch_size)
     device, cached = model.device, cache_name(type(unwrapped(model)))
-    first = model(
-        input_ids=torch.tensor([list(prompt[beginning.length :])], device=device),
-        attention_mask=torch.ones((1, len(prompt)), dtype=torch.long, device=device),
-        **{cached: deepcopy(beginning.cache)},
-        use_cache=True,
-        logits_to_keep=1,
-    )
+    shown = torch.tensor([list(prompt)], device=device)
+    read = None if unwrapped(model)._is_stateful else model(input_ids=shown, use_cache=True, logits_to_keep=1)
     longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
     found = torch.empty(len(thoughts))
     for start in range(0, len(thoughts), batch_size):
         rows = longest_first[start : start + batch_size]
-        ids, mask = (each.to(device) for each in _padded([thoughts[row] for row in rows]))
-        logits = first.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
-        if ids.shape[1] > 1:
-            cache = deepcopy(getattr(first, cached))  # full attention or sliding windows
-            cache.batch_repeat_interleave(len(rows))
-            seen = torch.cat([mask.new_ones((len(rows), len(prompt))), mask[:, :-1]], dim=1)
-            more = model(input_ids=ids[:, :-1], attention_mask=seen, use_cache=True, **{cached: cache}).logits
-            logits = torch.cat([logits, more], dim=1)  # (b, n, V)
-        found[rows] = _sums(logits, ids, mask, temperature)
+        ids, mask = _padded([thoughts[row] for row in rows], device)
+        before = torch.ones((len(rows), len(prompt)), dtype=torch.long, device=device)
+        if read is None:
+            whole, seen = torch.cat([shown.expand(len(rows), -1), ids], dim=1), torch.cat([before, mask], dim=1)
+            logits = model(whole, attention_mask=seen, use_cache=False, logits_to_keep=ids.shape[1] + 1).logits[:, :-1]
+        else:
+            logits = read.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
+            if ids.shape[1] > 1:
+                cache = deepcopy(getattr(read, cached))  # full attention or sliding windows
+                cache.batch_repeat_interleave(len(rows))
+                seen = torch.cat([before, mask[:, :-1]], dim=1)
+                more = model(input_ids=ids[:, :-1], attention_mask=seen, use_cache=True, **{cached: cache}).logits
+                logits = torch.cat([logits, more], dim=1)  # (b, n, V)
+        scaled = logits.float() / temperature
+        chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
+        found[rows] = (chosen * mask).sum(dim=1).cpu()
     return found
 
 
-def _scored_whole(
-    model: PreTrainedModel,
-    prompt: Sequence[int],
-    thoughts: Sequence[Sequence[int]],
-    temperature: float,
-    batch_size: int,
-) -> torch.Tensor:
-    """As `thought_logprobs`, with the prompt before each thought: a recurrent state is not repeated over a batch."""
-    found = torch.empty(len(thoughts))
-    for start in range(0, len(thoughts), batch_size):
-        ids, mask = (each.to(model.device) for each in _padded(thoughts[start : start + batch_size]))
-        before = ids.new_tensor(list(prompt)).expand(len(ids), -1)
-        logits = model(
-            input_ids=torch.cat([before, ids], dim=1),
-            attention_mask=torch.cat([torch.ones_like(before), mask], dim=1),
-            use_cache=False,
-            logits_to_keep=ids.shape[1] + 1,
-        ).logits
-        found[start : start + len(ids)] = _sums(logits[:, :-1], ids, mask, temperature)
-    return found
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and mask, both (b, n), padded on the right with 0."""
     width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
     return ids, mask
-
-
-def _sums(logits: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, temperature: float) -> torch.Tensor:
-    """(b,) nats of the rows of ``ids``, whose tokens (b, n) the ``logits`` (b, n, V) predict."""
-    scaled = logits.float() / temperature
-    chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
-    return (chosen * mask).sum(dim=1).cpu()
 
 
 def measured_dependence(
@@ -254,11 +205,9 @@ def measured_dependence(
     training = model.training
     model.eval()
     try:
-        mine = range(process, len(prompts), processes)
-        beginning = common_beginning(model, prompts)
         scored = [
-            (place, thought_logprobs(model, prompts[place], different, temperature, beginning=beginning).tolist())
-            for place in mine
+            (place, thought_logprobs(model, prompts[place], different, temperature).tolist())
+            for place in range(process, len(prompts), processes)
         ]
     finally:
         model.train(training)

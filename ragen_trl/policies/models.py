@@ -1,6 +1,6 @@
 """Which model a name leads to, how long its contexts are, and which models cannot be sampled as they are trained.
 
-Whether the trainer computes what the sampler did is measured at the first update (`trainers.self_check`). Refused here,
+Whether the trainer computes what the sampler did is measured at the first update (`training.self_check`). Refused here,
 by the configuration and before weights are loaded, is what that check would not see: it sees no evaluation, and no
 context longer than those of the first rollout.
 """

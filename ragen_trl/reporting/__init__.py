@@ -1,1 +1,1 @@
-"""Recorded trajectories, learning curves, and one HTML page about finished runs."""
+"""Recorded trajectories, learning curves, and one HTML page about training runs."""

@@ -1,10 +1,41 @@
-"""Records chosen rollouts of a run: all their trajectories, with the advantages that they are trained with.
+"""Recorded rollouts: ``RUN/trajectories/step-000011.json.gz``, one file a rollout, JSON compressed with gzip.
 
-Every process describes its own trajectories, they are gathered once, and the main process writes one file per rollout.
-A resumed run plays the same rollouts again and replaces their files.
+The report's page contains these files as they are, so the format is compact: each text and each token is in the file
+once, and empty or usual values are left out. Version 1:
+
+| key | what |
+|---|---|
+| `format`, `version` | ``"ragen_trl trajectories"``, 1 |
+| `step` | the first update that learns from the rollout, numbered as in the log |
+| `rollout` | 1; for further rollouts of the same update 2, 3, … |
+| `group_size` | trajectories a group |
+| `texts` | list of texts; observations and replies are indices into it |
+| `vocabulary` | list of ``[token id, text]``; tokens are indices into it (see below) |
+| `trajectories` | groups in order, and their members in order |
+
+An id has several entries in the vocabulary if its text depends on the token before it. The text of a token that only
+begins a character is "".
+
+A trajectory: `group`, `member`, `env`, `seed`, `outcome_seed` (or null), `return` (raw, extra rewards included),
+`success`, `kept` (trained on), `end` ("" at the task's end, else the limit or failure), `turns`.
+
+A turn: `observation`, `reply` (as the environment read it, a forced prefix included), `reward`, `prompt` (tokens of the
+environment, masked), `tokens` (sampled). Optional: `advantage` (one number, or a list with one for each sampled token;
+missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`, `format_is_valid`
+and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit), `context` (number
+of tokens of a context that was rebuilt before `prompt`).
+
+Log-probabilities and the environment's whole ``info`` are not recorded.
 """
 
-from collections.abc import Container, Mapping, Sequence
+import gzip
+import json
+import logging
+import math
+import re
+import zlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +43,79 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
-from ragen_trl.reporting.recorded import FORMAT, VERSION, recording_path, write_recording
+from ragen_trl.errors import UserError
 from ragen_trl.reporting.token_pieces import TokenPieces
-from ragen_trl.reporting.viewer import spread
+from ragen_trl.system.atomic import write_atomically
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
+logger = logging.getLogger(__name__)
+
+FORMAT, VERSION = "ragen_trl trajectories", 1
+_NAME = re.compile(r"step-(\d{6,})(?:-(\d+))?\.json\.gz")
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
 
 
+class RecordingError(UserError, ValueError):
+    """A file of recorded trajectories cannot be read, or has another format."""
+
+
+def recording_path(folder: Path, step: int, rollout: int = 1) -> Path:
+    """The file of a recorded rollout."""
+    return folder / "trajectories" / f"step-{step:06d}{f'-{rollout}' if rollout > 1 else ''}.json.gz"
+
+
+def recordings(folder: Path) -> list[Path]:
+    """The files of a run's recorded rollouts, in the order in which they were played; maybe none."""
+    found = [(_NAME.fullmatch(path.name), path) for path in (folder / "trajectories").glob("step-*.json.gz")]
+    ordered = [(int(match[1]), int(match[2] or 1), path) for match, path in found if match]
+    return [path for *_, path in sorted(ordered)]
+
+
+def write_recording(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a recording, whole or not at all, the same bytes for the same content."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    write_atomically(path, gzip.compress(text.encode("ascii"), mtime=0))
+
+
+def read_recording(path: Path) -> dict[str, Any]:
+    """The content of a recording; `RecordingError` if it cannot be read, or has another format or version."""
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        found = (content["format"], content["version"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
+        raise RecordingError(f"{path} cannot be read: {error!r}") from error
+    if found != (FORMAT, VERSION):
+        raise RecordingError(f"{path} has the format {found}, and this package reads {(FORMAT, VERSION)}")
+    return dict(content)
+
+
 class TrajectoryRecorder:
     """Records the rollouts of some steps: ``trainer.observers.append(TrajectoryRecorder(...))``.
+
+    Every process describes its own trajectories, they are gathered once, and the main process writes one file per
+    rollout. A resumed run plays the same rollouts again and replaces their files. A file that cannot be written is
+    logged, and training goes on.
 
     Args:
         folder: The run folder.
         tokenizer: Decodes the tokens.
         steps: Which rollouts to record, by the number of the first update that learns from them: anything that supports
             ``step in steps``.
+        traces: Also send each trajectory to trackio as a trace, which must be installed and logged to (``report_to``).
     """
 
-    def __init__(self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, steps: Container[int]) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        tokenizer: PreTrainedTokenizerBase,
+        steps: Container[int],
+        traces: bool = False,
+    ) -> None:
         self.folder = Path(folder)
         self.steps = steps
+        self.traces = traces
         self._pieces = TokenPieces(tokenizer)
         self._last = (0, 0)  # step and number of the last rollout
 
@@ -46,10 +127,39 @@ class TrajectoryRecorder:
         if step not in self.steps:
             return
         everyone: list[tuple[int, dict[str, Any]]] = gather_object(describe(event))
-        if PartialState().is_main_process:
-            trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
-            head = {"step": step, "rollout": rollout, "group_size": event.rollout.group_size}
-            write_recording(recording_path(self.folder, step, rollout), packed(head, trajectories, self._pieces))
+        if not PartialState().is_main_process:
+            return
+        trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
+        head = {"step": step, "rollout": rollout, "group_size": event.rollout.group_size}
+        path = recording_path(self.folder, step, rollout)
+        with logged_failure(f"the rollout of step {step} is not recorded"):
+            write_recording(path, packed(head, trajectories, self._pieces))
+        if self.traces:
+            with logged_failure(f"the rollout of step {step} is not sent to trackio"):
+                send_traces(step, trajectories)
+
+
+@contextmanager
+def logged_failure(what: str) -> Iterator[None]:
+    """For what is written beside a run: its failure is logged as a warning and ends nothing."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("%s: %r", what, error)
+
+
+def spread(count: int, kept: int) -> list[int]:
+    """``kept`` of ``count`` indices, at least one: the last, the first, and others evenly spread between them.
+
+    Example:
+        >>> spread(10, 3), spread(10, 1), spread(2, 5)
+        ([0, 4, 9], [9], [0, 1])
+    """
+    if kept >= count:
+        return list(range(count))
+    if kept <= 1:
+        return [count - 1]
+    return [place * (count - 1) // (kept - 1) for place in range(kept)]
 
 
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:
@@ -60,8 +170,6 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
         (1, 50, 100, 150, 200)
         >>> spread_steps(10, 3, steps_per_rollout=2)
         (1, 5, 9)
-        >>> spread_steps(3, 20)
-        (1, 2, 3)
     """
     chosen = spread(-(-total // steps_per_rollout), count) if count else []
     return tuple(1 + place * steps_per_rollout for place in chosen)
@@ -84,10 +192,42 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
             "success": trajectory.success,
             "kept": group in kept,
             "end": trajectory.limit,
-            "turns": turns_of(trajectory, advantages),
+            "turns": _turns(trajectory, advantages),
         }
         found.append((row, described))
     return found
+
+
+def _turns(trajectory: Trajectory, advantages: Sequence[float] | None) -> list[dict[str, Any]]:
+    left = None if advantages is None else iter(advantages)
+    return [
+        _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
+        for turn in trajectory.turns
+    ]
+
+
+def _turn(turn: Turn, advantages: list[float | None] | None) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "observation": turn.observation,
+        "reply": turn.reply,
+        "reward": _rounded(turn.reward),
+        "prompt": list(turn.prompt_ids),
+        "tokens": list(turn.reply_ids),
+    }
+    if advantages:
+        described["advantage"] = advantages if len(set(advantages)) > 1 else advantages[0]
+    described |= {key: [str(text) for text in turn.info[key]] for key in _LISTS if turn.info.get(key)}
+    described |= {key: bool(turn.info[key]) for key in _FLAGS if key in turn.info}
+    if turn.cut:
+        described["cut"] = True
+    if turn.context_ids is not None:
+        described["context"] = len(turn.context_ids)
+    return described
+
+
+def _rounded(value: float) -> float | None:
+    """Six digits, which no reader misses and which make the files a third smaller; JSON has no NaN and no infinity."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces) -> dict[str, Any]:
@@ -110,34 +250,16 @@ def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], piec
     return {"format": FORMAT, "version": VERSION, **head, **lists}
 
 
-def turns_of(trajectory: Trajectory, advantages: Sequence[float] | None) -> list[dict[str, Any]]:
-    """The turns of a trajectory as plain data; ``advantages`` has one for each sampled token, or is ``None``."""
-    left = None if advantages is None else iter(advantages)
-    return [
-        _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
-        for turn in trajectory.turns
-    ]
+def send_traces(step: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
+    """Log each trajectory to the open run of trackio as a conversation; its facts are the trace's metadata."""
+    import trackio  # type: ignore[import-not-found]  # an optional dependency
 
-
-def _turn(turn: Turn, advantages: list[float] | None) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "observation": turn.observation,
-        "reply": turn.reply,
-        "reward": _rounded(turn.reward),
-        "prompt": list(turn.prompt_ids),
-        "tokens": list(turn.reply_ids),
-    }
-    if advantages:
-        described["advantage"] = advantages if len(set(advantages)) > 1 else advantages[0]
-    described |= {key: [str(text) for text in turn.info[key]] for key in _LISTS if turn.info.get(key)}
-    described |= {key: bool(turn.info[key]) for key in _FLAGS if key in turn.info}
-    if turn.cut:
-        described["cut"] = True
-    if turn.context_ids is not None:
-        described["context"] = len(turn.context_ids)
-    return described
-
-
-def _rounded(value: float) -> float:
-    """Rounded to six digits, which no reader notices and which makes the files a third smaller."""
-    return float(f"{value:.6g}")
+    for trajectory in trajectories:
+        messages = [
+            {"role": role, "content": turn[text]}
+            for turn in trajectory["turns"]
+            for role, text in (("user", "observation"), ("assistant", "reply"))
+        ]
+        facts = {key: value for key, value in trajectory.items() if key != "turns"}
+        trace = trackio.Trace(messages=messages, metadata={"step": step, **facts})
+        trackio.log({"trajectory": trace, "train/global_step": step})

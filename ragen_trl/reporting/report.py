@@ -1,154 +1,242 @@
 """From run folders to one standalone HTML page, and to the table on the terminal.
 
 The page says in one sentence what came out, next to the random policy and the oracle, and says so if no improvement was
-shown. Runs that differ only in their seed are repetitions: they also get a mean and the range over seeds. Episodes are
-not pooled over runs: one trained model's say nothing about another training.
+shown. It also takes a run that still goes on and the output folder of a script's trainer: what is not there yet is left
+out. A page loads nothing, and only its own script may run in it.
 """
 
+import base64
+import hashlib
+import json
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ragen_trl.errors import UserError
+from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
 from ragen_trl.evaluation.tables import aligned
-from ragen_trl.monitoring.alerts import Alert, find_alerts
-from ragen_trl.reporting.result_text import (
-    COLUMNS,
-    POOLED_COLUMNS,
-    pooled_rows,
-    pooled_sentence,
-    result_rows,
-    seeds_in_words,
-    sentence,
-)
-from ragen_trl.reporting.run_folder import (
-    Family,
-    Run,
-    RunNotFoundError,
-    check_results,
-    differences,
-    families,
-    folder_names,
-    read_run,
-)
-from ragen_trl.reporting.viewer import pack, script, style
+from ragen_trl.monitoring.alerts import find_alerts
+from ragen_trl.reporting.recorder import RecordingError, read_recording, recordings, spread
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.training.checkpoints import last_whole_checkpoint
 
-__all__ = ["Run", "RunNotFoundError", "read_run", "results_table", "write_report"]
-
-
-_ALERTS_NEED = 18  # logged rollouts before most of the alerts can fire
-
-
-@dataclass(frozen=True)
-class _Block:
-    """The rows of one table: a run, or all runs together."""
-
-    heading: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
-    colour: str = ""
+POLICIES = ("random", "before", "trained", "oracle")
+"""Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
+COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
+BUDGET = 24_000_000
+"""Characters of recordings in a page, so a page with its curves stays below 30 MB."""
+_RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
+# Options in which repetitions of a run differ.
+_OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
+# What is never shown: options that are secrets, such options on the command line, and Hugging Face's tokens anywhere.
+_SECRET_OPTION = re.compile(r"(^|_)token$|api_key|password|secret")
+_SECRET_TEXT = re.compile(r"(--\w*(?:token|api_key|password|secret)[ =])\S+|\bhf_[A-Za-z0-9]{16,}")
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    title: str
-    note: str
-    svg: Markup
+class RunNotFoundError(UserError, FileNotFoundError):
+    """A folder holds no training run."""
 
 
 @dataclass(frozen=True)
-class _AlertRow:
-    """An alert, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
+class Run:
+    """A training run, finished or not.
 
-    name: str
-    kind: str
-    where: str
-    says: str
-    remedy: str
+    Attributes:
+        path: Its folder.
+        summary: The content of ``summary.json``; while it goes on, its settings and the results that are there.
+        history: The logged rows in order, each with a ``step``; any other metric may be missing or ``None``.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The results of the policies that were played."""
+        found = self.summary.get("results", {})
+        return {name: found[name] for name in POLICIES if name in found and "not_played" not in found[name]}
+
+    @property
+    def steps(self) -> int:
+        """The last logged step."""
+        return max((int(row["step"]) for row in self.history), default=0)
+
+    def series(self, metric: str) -> list[tuple[float, float]]:
+        """(step, value) in the order of steps, without rows that have no finite number.
+
+        Of a step that was logged twice (a resumed run repeats some), the last value counts.
+        """
+        points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
+        return [(float(step), points[step]) for step in sorted(points)]
 
 
-@dataclass(frozen=True)
-class _Section:
-    """A collapsible table: names, with a value for each run or a single one if all runs agree."""
+def read_run(folder: str | Path) -> Run:
+    """Read a run folder: ``summary.json`` and ``history.json``, or as much of a run as there is without them.
 
-    title: str
-    heads: list[str]
-    rows: list[tuple[str, list[str]]]
+    Those are ``stages.json`` of a command that goes on, and the log in the newest checkpoint.
+
+    Raises:
+        RunNotFoundError: If the folder holds nothing of a run.
+        ValueError: If a file cannot be read or lacks something; the message names the file.
+    """
+    folder = Path(folder)
+    summary, stages = _load(folder / "summary.json"), _load(folder / "stages.json")
+    if summary is None and isinstance(stages, dict):
+        results = {name: value for name, value in stages["values"].items() if name in POLICIES}
+        summary = {"config": stages["settings"], "results": results}
+    history = _load(folder / "history.json")
+    if history is None:
+        checkpoint = last_whole_checkpoint(folder)
+        history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json")["log_history"]
+    if summary is None and not history and not recordings(folder):
+        raise RunNotFoundError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
+    rows = history if isinstance(history, list) else [history]
+    if not all(isinstance(row, dict) and _is_number(row.get("step")) for row in rows):
+        raise ValueError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
+    summary = {} if summary is None else summary
+    check_results(summary, str(folder / "summary.json"))
+    return Run(folder, summary, rows)
+
+
+def check_results(summary: Any, where: str) -> None:
+    """Raise ``ValueError``, naming ``where``, unless every result has the numbers that are shown."""
+    results = summary.get("results", {}) if isinstance(summary, dict) else None
+    if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
+        raise ValueError(f"{where}: no object with an object of 'results'")
+    for policy, result in results.items():
+        for field in _RESULT if "not_played" not in result else ():
+            if not _is_number(result.get(field)):
+                raise ValueError(f"{where}: results.{policy}.{field} is {result.get(field)!r}, not a number")
+
+
+def _load(path: Path) -> Any:
+    """The content of a JSON file; ``None`` if there is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError as well
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def results_table(summary: dict[str, Any]) -> str:
-    """The results of one run (its ``summary.json``) as a plain-text table; ``ValueError`` if one is missing."""
+    """The results of a run as text with aligned columns; the baselines beside the model's numbers."""
     check_results(summary, "summary")
-    return aligned([COLUMNS, *result_rows(summary)])
+    return aligned([COLUMNS, *_result_rows(summary)])
+
+
+def _result_rows(summary: dict[str, Any]) -> list[list[str]]:
+    """The cells of one run's table, one row per policy."""
+    rows = []
+    for policy in POLICIES:
+        result = summary.get("results", {}).get(policy)
+        label = policy
+        if policy == "before":
+            label = "(warm start)" if summary.get("warm_started") is True else "(before)"
+        if result is None:
+            continue
+        if "not_played" in result:
+            rows.append([label, str(result["not_played"]), *[""] * (len(COLUMNS) - 2)])
+            continue
+        numbers = [f"{result['mean_return']:.2f}", f"{result['format_valid']:.2f}", f"{result['turns']:.1f}"]
+        rows.append([label, with_interval(result, 2), *numbers, str(result["n"])])
+    return rows
+
+
+def sentence(run: Run, label: str = "") -> str:
+    """One run in a sentence, with the verdict that the intervals of the paired differences allow.
+
+    If such an interval contains 0, it says that no difference was shown, not that there is none.
+    """
+    results, start = run.results, "after the warm start" if run.summary.get("warm_started") is True else "before"
+    if "before" not in results or "trained" not in results:
+        return f"{label or 'This run'} has no results yet; the last logged step is {run.steps}."
+    trained = results["trained"]
+    counts = {result["n"] for result in results.values()}
+    states = f"{counts.pop()} held-out start states" if len(counts) == 1 else "held-out start states (n: see the table)"
+    rates = [f"{name} {results[name]['success']:.2f}" for name in ("random", "oracle") if name in results]
+    text = (
+        f"{label + ': s' if label else 'S'}uccess on {states}: {with_interval(results['before'], 2)} {start}, "
+        f"{with_interval(trained, 2)} after training{'; ' if rates else ''}{', '.join(rates)}."
+    )
+    differences = trained.get("differences", {})
+    if found := differences.get("before"):
+        said = "Success rose" if found["low"] > 0 else "Success fell" if found["high"] < 0 else "No improvement shown"
+        text += f" {said}: the difference is {signed_with_interval(found, 2)}, paired by start state."
+    if (found := differences.get("random")) and found["low"] <= 0:
+        text += " The trained policy is not shown to be better than the random one."
+    return text
+
+
+def differences(runs: Sequence[Run]) -> list[str]:
+    """The options, except seeds and places, in which runs differ."""
+    configs = [{**run.summary.get("config", {}), **_of_the_run(run)} for run in runs]
+    options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION)
+    return [option for option in options if any(config.get(option) != configs[0].get(option) for config in configs)]
+
+
+def _of_the_run(run: Run) -> dict[str, Any]:
+    return {key: run.summary[key] for key in ("algo", "env", "env_kwargs", "model") if key in run.summary}
+
+
+def _together(runs: Sequence[Run]) -> str:
+    """What several runs differ in, or the range over their seeds. Episodes are not pooled: seeds train other models."""
+    if len(runs) == 1:
+        return ""
+    if differ := differences(runs):
+        return f"The runs differ in {', '.join(differ)}."
+    rates = [run.results["trained"]["success"] for run in runs if "trained" in run.results]
+    if not rates:
+        return "The runs differ in their seeds only."
+    text = f"The runs differ in their seeds only: success after training {fmean(rates):.2f}"
+    return f"{text}, from {min(rates):.2f} to {max(rates):.2f} in {len(rates)} runs."
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
     """Write the report on one or several run folders as a single file, whole or not at all; returns ``output``.
 
     Raises:
-        RunNotFoundError: If a folder holds no finished run.
-        RecordingError: If recorded trajectories cannot be read.
-        ValueError: If no folder is given or a file in one is incomplete.
+        RunNotFoundError: If a folder holds nothing of a run.
+        ValueError: If no folder is given or a file in one cannot be read.
     """
     if not folders:
         raise ValueError("no run folder given; pass at least one")
-    runs = [read_run(folder) for folder in folders]
     output = Path(output)
-    write_atomically(output, _page(runs))
+    page = _page([read_run(folder) for folder in folders])
+    write_atomically(output, _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page))
     return output
 
 
 def _page(runs: list[Run]) -> str:
     # Late: it loads matplotlib, which the table on the terminal does not need.
-    from ragen_trl.reporting.figures import (
-        PANELS,
-        Mark,
-        averaging_window,
-        band_in_words,
-        draw_intervals,
-        draw_panel,
-        run_colours,
-    )
+    from ragen_trl.reporting.figures import COLOURS, PANELS, draw
 
-    grouped = families(runs)
-    runs = [run for family in grouped for run in family.runs]
-    labels = [label for family in grouped for label in _labels(family)]
-    colours = [colour for _, colour in run_colours(grouped)]
-    fired = [find_alerts(run.history) for run in runs]
-    marks = [Mark(one.step, one.rule.kind, one.rule.metric) for row in fired for one in row]
-    drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
-    recorded = pack([run.path for run in runs], labels)
-    code, allowed = script()
-    return _template().render(
-        title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
-        style=Markup(style()),
-        sentences=list(map(_sentence, grouped)),
-        several=len(runs) > 1,
-        differ=differences(runs),
-        blocks=_blocks(grouped, labels, colours),
-        intervals=Markup(draw_intervals(grouped)),
-        legend=_legend(grouped, labels, colours),
-        pooled=any(len(family.runs) > 1 for family in grouped),
-        compared=len(grouped) > 1,
-        window=averaging_window(max(len(run.history) for run in runs)),
-        band=band_in_words([len(family.runs) for family in grouped]),
-        alerts=_alerts(fired, labels),
-        shortest=min(len(run.history) for run in runs),
-        alerts_need=_ALERTS_NEED,
-        drawings=[_Drawing(panel.title, panel.note, Markup(svg)) for panel, svg in drawn if svg],
-        missing=[panel.title for panel, svg in drawn if svg is None],
-        recorded=recorded,
-        script=Markup(code),
-        allowed=allowed,
-        sections=_sections(runs, labels),
-    )
-
-
-def _template() -> Template:
+    names = [run.path.name for run in runs]
+    labels = [""] if len(runs) == 1 else names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+    colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
+    alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in find_alerts(run.history)]
+    drawings = []
+    for metric, title in PANELS.items():
+        curves = [run.series(metric) for run in runs]
+        marks = [(fired.step, fired.rule.kind) for _, fired in alerts]
+        if any(curves):
+            drawings.append((title, Markup(draw(metric, curves, [run.results for run in runs], marks))))
+    titles = [list(dict.fromkeys(str(run.summary.get(key, run.path.name)) for run in runs)) for key in ("algo", "env")]
+    code = "\n(() => {\n" + "\n".join(map(_static, ("drawing.js", "viewer.js"))) + "})();\n"
+    digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
     environment = Environment(
         loader=PackageLoader("ragen_trl.reporting"),
         autoescape=True,
@@ -156,88 +244,78 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template("report.html.j2").render(
+        title=" on ".join(dict.fromkeys(", ".join(found) for found in titles)),
+        style=Markup(_static("report.css")),
+        script=Markup(code),
+        allowed=f"'sha256-{digest}'",
+        sentences=[sentence(run, label) for run, label in zip(runs, labels, strict=True)],
+        together=_together(runs),
+        columns=COLUMNS,
+        tables=list(zip(labels, colours, [_result_rows(run.summary) for run in runs], strict=True)),
+        drawings=drawings,
+        alerts=alerts,
+        recorded=pack([run.path for run in runs], labels),
+        sections=[(label or "What was run", _facts(run)) for run, label in zip(runs, labels, strict=True)],
+    )
 
 
-def _sentence(family: Family) -> str:
-    if len(family.runs) > 1:
-        return pooled_sentence(family.runs, family.label)
-    return sentence(family.runs[0], family.label)
+def _static(name: str) -> str:
+    return (files("ragen_trl.reporting") / "static" / name).read_text(encoding="utf-8")
 
 
-def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> list[_Block]:
-    blocks = []
-    for family in grouped:
-        if len(family.runs) > 1:
-            heading = f"{family.label + ': m' if family.label else 'M'}ean (min–max) over {seeds_in_words(family.runs)}"
-            blocks.append(_Block(heading, POOLED_COLUMNS, pooled_rows(family.runs)))
-    runs = [run for family in grouped for run in family.runs]
-    for run, label, colour in zip(runs, labels, colours, strict=True):
-        blocks.append(_Block(label, COLUMNS, result_rows(run.summary), colour))
-    return blocks
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """Everything about a run that is not a result; dictionaries line by line, options that are secrets left out."""
+    found = []
+    for name, value in run.summary.items():
+        if name in ("results", "monitor"):
+            continue
+        values = {key: value[key] for key in sorted(value, key=str)} if isinstance(value, dict) else {"": value}
+        for key, one in values.items():
+            shown = f"{one:,.1f}" if name == "seconds" and isinstance(one, float) else str(one)
+            if not _SECRET_OPTION.search(str(key)):
+                found.append((f"{name.replace('_', ' ')}: {key}" if key else name, shown))
+    return found
 
 
-def _legend(grouped: list[Family], labels: list[str], colours: list[str]) -> list[tuple[str, str]]:
-    """Names and colours of the curves: of families if there are several, else of runs; empty for a single run."""
-    if len(grouped) > 1:
-        by_family = dict.fromkeys(zip([family.label for family in grouped for _ in family.runs], colours, strict=True))
-        return list(by_family)
-    return list(zip(labels, colours, strict=True)) if len(labels) > 1 else []
+@dataclass(frozen=True)
+class Recorded:
+    """The recorded rollouts of a page, each as it is on disk, in base64: the script unpacks the one a reader opens.
+
+    Attributes:
+        index: The runs and their rollouts, for the script.
+        blocks: Name and content of the rollouts.
+        found: Number of recorded rollouts, of which ``blocks`` are in the page.
+    """
+
+    index: dict[str, Any]
+    blocks: list[tuple[str, str]]
+    found: int
 
 
-def _labels(family: Family) -> list[str]:
-    """Short names that distinguish the runs of a family; "" for a single run."""
-    if len(family.runs) == 1:
-        return [family.label]
-    seeds = [run.summary["seed"] for run in family.runs]
-    names = [f"seed {seed}" for seed in seeds] if len(set(seeds)) == len(seeds) else folder_names(family.runs)
-    return [f"{family.label}, {name}" if family.label else name for name in names]
+def pack(folders: Sequence[Path], labels: Sequence[str], budget: int = BUDGET) -> Recorded:
+    """Gather the recorded rollouts of run folders in ``budget`` characters; every run keeps at least one rollout.
 
-
-def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
-    everywhere = [(one.step, label, one.rule) for row, label in zip(fired, labels, strict=True) for one in row]
-    found = {}
-    for _, _, rule in sorted(everywhere, key=lambda place: place[0]):
-        places = [(label, step) for step, label, other in everywhere if other.name == rule.name]
-        where = ", ".join(f"{label} at {step}" if len(labels) > 1 else f"step {step}" for label, step in places)
-        name = rule.name.replace("_", " ")
-        found[name] = _AlertRow(name, rule.kind, where, rule.says, rule.remedy)
-    return list(found.values())
-
-
-def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
-    tables = {
-        "Run and time": [_facts(run) for run in runs],
-        "Configuration": [run.summary["config"] for run in runs],
-        "Versions and machine": [run.summary["versions"] | run.summary["machine"] for run in runs],
-        "Command": [{key: run.summary[key] for key in ("command", "commit", "created")} for run in runs],
-    }
-    sections = []
-    for title, columns in tables.items():
-        names = dict.fromkeys(name for column in columns for name in column)
-        rows = []
-        for name in names:
-            cells = [_text(column.get(name)) for column in columns]
-            rows.append((name, cells if len(set(cells)) > 1 else cells[:1]))
-        sections.append(_Section(title, labels if len(runs) > 1 else [], rows))
-    return sections
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    summary = run.summary
-    facts: dict[str, Any] = {name: summary[name] for name in ("env", "env_kwargs", "algo", "model", "seed")}
-    facts["parameters"] = f"{summary['parameters']:,}"
-    facts["steps"] = run.steps
-    facts |= {f"trajectories {name}": count for name, count in summary["trajectories"].items()}
-    seconds = {f"seconds: {name.replace('_', ' ')}": value for name, value in summary["seconds"].items()}
-    return facts | {name: f"{value:,.1f}" if isinstance(value, float) else value for name, value in seconds.items()}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item!r}" for key, item in value.items()) or "–"
-    return "–" if value is None else str(value)
-
-
-def _joined(runs: list[Run], key: str) -> str:
-    return ", ".join(dict.fromkeys(run.summary[key] for run in runs))
+    As many of each run, evenly spread. A file that cannot be read is left out.
+    """
+    found = [recordings(folder) for folder in folders]
+    sizes = [[-(-path.stat().st_size // 3) * 4 for path in paths] for paths in found]
+    kept = max(map(len, found), default=0)
+    while kept > 1 and sum(row[place] for row in sizes for place in spread(len(row), kept) if row) > budget:
+        kept -= 1
+    runs: list[dict[str, Any]] = []
+    blocks: list[tuple[str, str]] = []
+    for label, paths in zip(labels, found, strict=True):
+        steps = []
+        for path in [paths[place] for place in spread(len(paths), kept)] if paths else []:
+            try:
+                content = read_recording(path)
+            except RecordingError:
+                continue
+            block = f"recording-{len(blocks)}"
+            number = f", rollout {content['rollout']}" if content["rollout"] > 1 else ""
+            steps.append({"name": f"{content['step']}{number}", "block": block})
+            blocks.append((block, base64.b64encode(path.read_bytes()).decode("ascii")))
+        if steps:
+            runs.append({"label": label, "steps": steps})
+    return Recorded({"runs": runs}, blocks, sum(map(len, found)))

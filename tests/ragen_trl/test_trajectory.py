@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.monitoring.reply_measures import thought_span
+from ragen_trl.monitoring.measures import thought_span
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.project import VECTORS as VECTOR_FILE
 

@@ -55,16 +55,15 @@ async function go(change) {
     const content = await load(steps()[state.step].block);
     if (request !== wanted) return;
     shown = content;
+    state.group = clamp(state.group ?? shown.groups.findIndex((group) => group[0].kept), shown.groups.length);
+    const group = shown.groups[state.group];
+    const members = state.members ?? extremes(group);
+    state.members = [...new Set(members.map((member) => clamp(member, group.length)))].slice(-MOST_OPEN);
+    draw();
   } catch (error) {
     root.replaceChildren(controls(), make("p", { role: "alert" },
-      `This rollout cannot be unpacked: ${error.message}. The viewer needs a browser of 2023 or later.`));
-    return;
+      `This rollout cannot be shown: ${error.message}. The viewer needs a browser of 2023 or later.`));
   }
-  state.group = clamp(state.group ?? shown.groups.findIndex((group) => group[0].kept), shown.groups.length);
-  const group = shown.groups[state.group];
-  const members = state.members ?? extremes(group);
-  state.members = [...new Set(members.map((member) => clamp(member, group.length)))].slice(-MOST_OPEN);
-  draw();
 }
 
 /** Draw everything again and keep the focus on the control that had it. */

@@ -72,14 +72,14 @@ def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
         found = result(tmp_path)
         assert (found["n"], found["success"], found["left_out"]) == (7, 1.0, 1)
         ((reason, count),) = found["failures"].items()
-        assert reason.startswith("ApiUnavailableError")
+        assert reason.startswith("ApiError")
         assert "HTTP 503: overloaded" in reason
         assert count == 1
         counts = summary(tmp_path)["api"]
         assert (counts["requests"], counts["retries"], counts["failures"]) == (9, 1, 1)
         out = capsys.readouterr().out
         assert "(n=7, 1 left out after failures)" in out
-        assert "1 x ApiUnavailableError" in out
+        assert "1 x ApiError" in out
         poisoned[0] = False
         assert evaluate(server, tmp_path) == 0
         assert len(server.asked) == 10

@@ -8,11 +8,7 @@ import pytest
 
 from ragen_envs import baselines
 from ragen_trl import StarPOConfig
-from ragen_trl.evaluation.evaluator import (
-    EvaluationError,
-    evaluate,
-    summarise,
-)
+from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, compared, evaluate, summarise
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.rollout.episode import measure
 from ragen_trl.rollout.seeds import SeedOverlapError
@@ -55,7 +51,6 @@ def test_a_summary_by_hand() -> None:
 
 
 def test_an_episode_in_which_the_environment_failed_says_nothing_about_the_policy() -> None:
-    """Regression: benchmarks, which play themselves, counted it as a failure, `evaluate` left it out."""
     won, lost = episode([1.0], [True], True), episode([0.0], [True], False, truncated=True, seed=1)
     info = {**lost.turns[-1].info, "error": "the store is gone"}
     crashed = replace(lost, limit="crash", turns=(replace(lost.turns[0], info=info),))
@@ -63,6 +58,15 @@ def test_an_episode_in_which_the_environment_failed_says_nothing_about_the_polic
     assert (summarise([won, crashed]).success, summarise([won, crashed]).left_out) == (1.0, 1)
     with pytest.raises(EvaluationError, match="all of 1 episodes failed without the policy.*the store is gone"):
         summarise([crashed])
+    other = episode([1.0], [True], True, seed=1)
+    ours, theirs = ([EpisodeRecord.of(one) for one in played] for played in ([won, crashed], [won, other]))
+    pair = compared(ours, theirs)
+    assert pair is not None and (pair["value"], pair["starts"]) == (0.0, 1)
+
+
+def test_a_success_that_is_not_a_number_is_none() -> None:
+    unknown = episode([1.0], [True], math.nan)  # type: ignore[arg-type]
+    assert summarise([unknown, episode([1.0], [True], True, seed=1)]).success == 0.5
 
 
 def test_samples_of_a_start_state_by_hand() -> None:

@@ -1,5 +1,6 @@
-"""Intervals with several episodes a start state: identities, and how often they cover the truth."""
+"""Intervals with several episodes a start state: identities, and how often they cover the truth; pass@k by hand."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -7,8 +8,24 @@ import numpy as np
 import pytest
 
 from ragen_envs import wilson_interval, wilson_score
-from ragen_trl.evaluation.intervals import mean_interval, paired_difference, rate_interval, ratio_variance
-from ragen_trl.evaluation.pass_at_k import pass_at_k
+from ragen_trl.evaluation.intervals import (
+    mean_interval,
+    paired_difference,
+    pass_at_k,
+    rate_interval,
+    ratio_variance,
+    t_quantile,
+)
+
+
+# Abramowitz and Stegun, table 26.10.
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (7, 2.365), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.980)],
+)
+def test_students_quantile(freedom: int, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
+    assert t_quantile(5000) == pytest.approx(1.960439, abs=1e-6)
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 1), (1, 1), (0, 40), (13, 40), (40, 40)])
@@ -28,8 +45,9 @@ def test_start_states_that_always_end_alike_count_once() -> None:
 
 
 def test_start_states_of_one_difficulty_let_every_episode_count() -> None:
-    """Between start states there is less spread than chance alone gives, which must shorten nothing further."""
-    assert rate_interval([2] * 10, [4] * 10) == pytest.approx(wilson_interval(20, 40))
+    """Less spread between start states than chance gives shortens nothing further; ten of them leave t with 9."""
+    assert rate_interval([2] * 10, [4] * 10) == pytest.approx(wilson_score(0.5, 40 * (1.959964 / 2.262157) ** 2))
+    assert rate_interval([2] * 4000, [4] * 4000) == pytest.approx(wilson_interval(8000, 16000), abs=1e-5)
 
 
 def test_the_variance_by_hand() -> None:
@@ -53,40 +71,48 @@ def coverage(truth: float, draw: Callable[[], tuple[float, float]], repeats: int
     return sum(low <= truth <= high for low, high in bounds) / repeats
 
 
-def test_rates_are_covered_as_often_as_promised_where_the_plain_interval_is_too_short() -> None:
-    """Difficulties from Beta(0.4, 1.2): mean 0.25, so clustered that 8 episodes are worth about two."""
+# Difficulties of start states: mean and shape of a beta distribution. With Beta(0.4, 1.2) eight episodes are worth two.
+@pytest.mark.parametrize("shape", [(0.4, 1.2), (2.0, 2.0), (8.0, 2.0), (30.0, 30.0)])
+@pytest.mark.parametrize("count", [8, 48])
+def test_rates_are_covered_as_often_as_promised(count: int, shape: tuple[float, float]) -> None:
+    """With z in place of t, 8 start states cover 0.91 to 0.93."""
     random = np.random.default_rng(1)
-    count, samples = 48, 8
 
     def totals() -> list[int]:
-        return [int(each) for each in random.binomial(samples, random.beta(0.4, 1.2, size=count))]
+        return [int(each) for each in random.binomial(8, random.beta(*shape, size=count))]
 
-    assert 0.92 < coverage(0.25, lambda: rate_interval(totals(), [samples] * count)) < 0.98
-    assert coverage(0.25, lambda: wilson_score(sum(totals()) / (count * samples), count * samples)) < 0.8
+    truth = shape[0] / sum(shape)
+    assert 0.93 < coverage(truth, lambda: rate_interval(totals(), [8] * count), 1000) < 0.995
+    if shape == (0.4, 1.2):
+        assert coverage(truth, lambda: wilson_score(sum(totals()) / (count * 8), count * 8)) < 0.8
 
 
-def test_pass_at_k_is_covered_as_often_as_promised() -> None:
+@pytest.mark.parametrize("count", [8, 48])
+def test_pass_at_k_is_covered_as_often_as_promised(count: int) -> None:
     """E[1 - (1 - p)^4] with p from Beta(0.4, 1.2) is 1 - B(0.4, 5.2) / B(0.4, 1.2)."""
     truth = 1 - math.gamma(5.2) * math.gamma(1.6) / (math.gamma(5.6) * math.gamma(1.2))
     random = np.random.default_rng(2)
 
     def draw() -> tuple[float, float]:
-        counts = random.binomial(8, random.beta(0.4, 1.2, size=48))
-        return mean_interval([pass_at_k(8, int(count), 4) for count in counts], 8)
+        counts = random.binomial(8, random.beta(0.4, 1.2, size=count))
+        return mean_interval([pass_at_k(8, int(won), 4) for won in counts], 8)
 
-    assert 0.92 < coverage(truth, draw) < 0.98
+    assert 0.93 < coverage(truth, draw) < 0.98
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "shared"), [(0.5, 0.3, 0.8), (0.6, 0.59, 0.98), (0.95, 0.9, 0.8), (1.0, 0.9, 0)]
 )
-def test_paired_differences_are_covered_as_often_as_promised(ours: float, theirs: float, shared: float) -> None:
+@pytest.mark.parametrize("count", [8, 64])
+def test_paired_differences_are_covered_as_often_as_promised(
+    ours: float, theirs: float, shared: float, count: int
+) -> None:
     """Some start states decide both outcomes by the same chance; rates near 1 and policies that hardly differ, too."""
     random = np.random.default_rng(3)
 
     def draw() -> tuple[float, float]:
-        chance, other = random.random((2, 64))
-        same = random.random(64) < shared
+        chance, other = random.random((2, count))
+        same = random.random(count) < shared
         first = {seed: [float(value < ours)] for seed, value in enumerate(chance)}
         second = {seed: [float(value < theirs)] for seed, value in enumerate(np.where(same, chance, other))}
         found = paired_difference(first, second)
@@ -101,8 +127,8 @@ def test_a_paired_difference_by_hand() -> None:
     found = paired_difference({0: [1, 0], 1: [1], 2: [0], 3: [1]}, {0: [0], 1: [0], 2: [0], 4: [1]})
     assert found is not None and (found["value"], found["starts"]) == (0.5, 3)
     variance = (0.5**2 + 1 + 1) / 5 - (1.5 / 5) ** 2
-    assert found["high"] == pytest.approx(min(1.0, 0.5 + 1.96 * math.sqrt(variance / 5)), abs=1e-4)
-    assert found["low"] == pytest.approx(0.5 - 1.96 * math.sqrt(variance / 5), abs=1e-4)
+    assert found["high"] == 1.0
+    assert found["low"] == pytest.approx(max(-1.0, 0.5 - 4.303 * math.sqrt(variance / 5)), abs=1e-3)
     assert paired_difference({0: [1]}, {1: [1]}) is None
 
 
@@ -113,3 +139,29 @@ def test_pairing_shortens_the_interval_where_start_states_decide() -> None:
     found = paired_difference(ours, theirs)
     assert found is not None and found["low"] > 0.08
     assert rate_interval([1] * 24 + [0] * 8, [1] * 32)[0] < rate_interval([1] * 16 + [0] * 16, [1] * 32)[1]
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5, 7])
+def test_pass_at_k_is_the_share_of_sets_with_a_success(attempts: int) -> None:
+    for successes in range(attempts + 1):
+        outcomes = [True] * successes + [False] * (attempts - successes)
+        for k in range(1, attempts + 1):
+            sets = list(itertools.combinations(outcomes, k))
+            assert pass_at_k(attempts, successes, k) == pytest.approx(sum(map(any, sets)) / len(sets), abs=1e-15)
+
+
+def test_its_mean_over_attempts_is_the_true_probability() -> None:
+    """Unbiased: summed over the binomial distribution of c it gives 1 - (1 - p)^k; the plug-in estimate does not."""
+    n, k, p = 8, 4, 0.3
+    weights = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    truth = 1 - (1 - p) ** k
+    assert sum(w * pass_at_k(n, c, k) for c, w in enumerate(weights)) == pytest.approx(truth, abs=1e-12)
+    plug_in = sum(w * (1 - (1 - c / n) ** k) for c, w in enumerate(weights))
+    assert abs(plug_in - truth) > 0.01
+
+
+def test_large_numbers_neither_overflow_nor_lose_digits() -> None:
+    """Against the product that Chen et al. give for it."""
+    n, c, k = 10_000, 3, 5_000
+    assert pass_at_k(n, c, k) == pytest.approx(1 - np.prod(1 - k / np.arange(n - c + 1, n + 1)), rel=1e-12)
+    assert pass_at_k(10**6, 1, 1) == 1e-6

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from ragen_trl.evaluation.tables import (
-    header,
-    rows,
-)
+from ragen_trl.evaluation.tables import result_table
 
 
 def result(success: float, low: float, high: float, **values: Any) -> dict[str, Any]:
@@ -29,11 +26,12 @@ LAKE = {
 
 
 def test_the_cells() -> None:
-    assert header(LAKE)[:3] == ["policy", "success [95 %]", "pass@2 [95 %]"]  # pass@1 is the success rate
-    assert rows(LAKE)[1] == [
+    titles, *rows = result_table(LAKE)
+    assert titles[:3] == ["policy", "success [95 %]", "pass@2 [95 %]"]  # pass@1 is the success rate
+    assert rows[1] == [
         *("runs/a|b", "0.500 [0.400, 0.600]", "0.750 [0.650, 0.850]", "0.500 ± 0.010", "0.375", "1.000", "2.50"),
         *("30.0", "128 (+3 failed)"),
     ]
-    assert rows(LAKE)[0][2] == ""  # no pass@2 of the random policy
-    assert rows(LAKE)[2][:3] == ["oracle", LAKE["oracle"]["not_played"], ""]
-    assert {len(row) for row in rows(LAKE)} == {len(header(LAKE))}
+    assert rows[0][2] == ""  # no pass@2 of the random policy
+    assert rows[2][:3] == ["oracle", LAKE["oracle"]["not_played"], ""]
+    assert {len(row) for row in rows} == {len(titles)}

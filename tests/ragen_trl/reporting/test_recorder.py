@@ -1,19 +1,25 @@
 """Recorded trajectories: what is written, when, by whom, and what is refused when it is read."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import ragen_trl.reporting.recorder
-from ragen_trl.reporting.recorded import (
+from ragen_trl.reporting.recorder import (
+    RecordingError,
+    TrajectoryRecorder,
+    describe,
+    packed,
     read_recording,
     recording_path,
     recordings,
+    spread_steps,
     write_recording,
 )
-from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, packed, spread_steps
 from ragen_trl.reporting.token_pieces import TokenPieces
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
@@ -91,11 +97,13 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = recording_path(tmp_path, 7)
     assert path == tmp_path / "trajectories" / "step-000007.json.gz"
     write_recording(path, content)
-    found = read_recording(path)
-    assert found.content == content
-    assert found.packed == path.read_bytes()
+    assert read_recording(path) == content
+    written = path.read_bytes()
     write_recording(path, content)
-    assert path.read_bytes() == found.packed  # no time stamp in it
+    assert path.read_bytes() == written  # no time stamp in it
+    path.write_bytes(written[:-9])
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(path)
 
 
 class Everyone:
@@ -119,7 +127,7 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
     )
     monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", Everyone(describe(there)))
     TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
-    one, two = (read_recording(recording_path(tmp_path / name, 1)).content for name in ("one", "two"))
+    one, two = (read_recording(recording_path(tmp_path / name, 1)) for name in ("one", "two"))
     assert one == two
     assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
 
@@ -129,8 +137,8 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
     last = LastRollout(trainer)
     trainer.train()
-    assert [read_recording(path).step for path in recordings(tmp_path)] == [1, 3]
-    content = read_recording(recordings(tmp_path)[-1]).content
+    assert [read_recording(path)["step"] for path in recordings(tmp_path)] == [1, 3]
+    content = read_recording(recordings(tmp_path)[-1])
     assert len(content["trajectories"]) == len(last.played) == 8
     for found, played in zip(content["trajectories"], last.played, strict=True):
         places = [place for turn in found["turns"] for place in (*turn["prompt"], *turn["tokens"])]
@@ -142,3 +150,32 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     logged = next(row for row in trainer.state.log_history if row["step"] == 3)
     returns = [found["return"] for found in content["trajectories"]]
     assert logged["return"] == pytest.approx(sum(returns) / 8)
+
+
+def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = observation([episode(1.0), episode(0.0)], [(float("nan"),) * 4, None])
+    recorder = TrajectoryRecorder(tmp_path, TOKENIZER, [1])
+    recorder.on_rollout(event)
+    assert read_recording(recording_path(tmp_path, 1))["trajectories"][0]["turns"][0]["advantage"] is None
+
+    def full(path: Path, content: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ragen_trl.reporting.recorder, "write_atomically", full)
+    recorder.on_rollout(event)
+    assert "the rollout of step 1 is not recorded" in caplog.text
+
+
+def test_trackio_gets_each_trajectory_as_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in: `trackio.Trace(messages=, metadata=)` and `trackio.log` as its documentation has them."""
+    logged: list[dict[str, Any]] = []
+    trackio = SimpleNamespace(Trace=lambda **parts: parts, log=logged.append)
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    event = observation([episode(1.0), episode(0.0)], [(0.5,) * 4, None])
+    TrajectoryRecorder(tmp_path, TOKENIZER, [1], traces=True).on_rollout(event)
+    assert [row["train/global_step"] for row in logged] == [1, 1]
+    trace = logged[0]["trajectory"]
+    assert trace["messages"] == [{"role": "user", "content": "é?"}, {"role": "assistant", "content": "<answer>é!"}]
+    assert {"step": 1, "group": 0, "return": 1.0, "success": True}.items() <= trace["metadata"].items()

@@ -1,12 +1,13 @@
 """The report: what it reads, what it says in words and numbers, and that its page is one safe, repeatable file."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from ragen_trl.reporting.report import Run, results_table, write_report
-from ragen_trl.reporting.result_text import sentence
+from ragen_trl.reporting.figures import _interval
+from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, sentence, write_report
 from tests.support.ragen_trl.reports import (
     SUMMARY,
     changed,
@@ -81,3 +82,50 @@ def test_half_a_file_is_refused_and_leaves_the_old_report(tmp_path: Path, name: 
     with pytest.raises(ValueError, match=re.escape(str(run / name))):
         write_report([run], report)
     assert report.read_text() == "the old one"
+
+
+def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path: Path) -> None:
+    """A script's trainer leaves checkpoints, and a command its finished stages."""
+    checkpoint = tmp_path / "run" / "checkpoint-20"
+    checkpoint.mkdir(parents=True)
+    state = {"global_step": 20, "log_history": success_only(20)}
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    html = page([tmp_path / "run"], tmp_path)
+    assert "no results yet; the last logged step is 20" in html and "<svg" in html
+    values = {name: SUMMARY["results"][name] for name in ("random", "before")} | {"seconds_training": 3.0}
+    stages = {"settings": {"env": "ragen/Lake", "hub_token": "hf_abcdefghijklmnopqrst"}, "values": values}
+    (tmp_path / "run" / "stages.json").write_text(json.dumps(stages))
+    assert list(read_run(tmp_path / "run").results) == ["random", "before"]
+    assert "0.31 [0.27, 0.35]" in page([tmp_path / "run"], tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunNotFoundError, match="no checkpoint"):
+        read_run(tmp_path / "empty")
+
+
+def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
+    secret = "hf_abcdefghijklmnopqrst"
+    summary = changed(
+        command=f"python -m ragen_trl train --hub_token {secret} --seed 1",
+        config={"hub_token": "other secret", "model_init_kwargs": f"{{'token': '{secret}'}}"},
+    )
+    html = page([write_run(tmp_path / "run", summary, [])], tmp_path)
+    assert secret not in html and "other secret" not in html
+    assert "--hub_token *** --seed 1" in html
+
+
+def test_the_interval_of_a_return_is_students() -> None:
+    """Five start states of two episodes: t with 4 degrees of freedom is 2.776."""
+    few = {**result(0.5, 0.3, 0.7, 1.0), "n": 10, "samples": 2, "return_stderr": 0.1}
+    assert _interval(few, "return") == pytest.approx((1.0, 0.7224, 1.2776), abs=1e-4)
+    assert _interval(few, "success") == (0.5, 0.3, 0.7)
+
+
+def test_seeds_get_their_range_and_other_runs_their_differences(tmp_path: Path) -> None:
+    def trained(seed: int, rate: float, **config: float) -> Path:
+        results = {"trained": result(rate, rate - 0.04, rate + 0.04, 0.7)}
+        summary = changed(seed=seed, config={"seed": seed, **config}, results=results)
+        return write_run(tmp_path / f"{seed}-{len(config)}", summary, [])
+
+    repeated = [trained(seed, rate) for seed, rate in ((1, 0.8), (2, 0.9))]
+    assert "seeds only: success after training 0.85, from 0.80 to 0.90 in 2 runs" in page(repeated, tmp_path)
+    assert "The runs differ in learning_rate." in page([*repeated, trained(3, 0.7, learning_rate=0.1)], tmp_path)

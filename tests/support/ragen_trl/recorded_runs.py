@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.reporting.recorded import FORMAT, VERSION, recording_path, write_recording
+from ragen_trl.reporting.recorder import FORMAT, VERSION, recording_path, write_recording
 from tests.support.ragen_trl.reports import changed, write_run
 
 HOSTILE = (

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
@@ -45,7 +44,7 @@ SUMMARY: dict[str, Any] = {
 
 
 def row(step: int) -> dict[str, Any]:
-    metrics = {metric: step / 100 for panel in PANELS for metric in panel.metrics}
+    metrics = {metric: step / 100 for metric in PANELS}
     return {"step": step, **metrics, "loss": 0.0}
 
 
@@ -70,26 +69,8 @@ def success_only(steps: int) -> list[dict[str, Any]]:
     return [{"step": step, "success": step / 100} for step in range(1, steps + 1)]
 
 
-def seeds(
-    folder: Path, trained: list[tuple[float, float, float]], numbers: list[int] | None = None, history: Any = None
-) -> list[Path]:
-    """Repetitions whose evaluation after training gave these shares and intervals."""
-    folders = []
-    for seed, interval in zip(numbers or range(1, 9), trained, strict=False):
-        config = {"seed": seed, "output_dir": f"runs/{seed}"}
-        summary = changed(seed=seed, config=config, results={"trained": result(*interval, 0.7)})
-        folders.append(write_run(folder / f"run-{len(folders)}", summary, history))
-    return folders
-
-
 def page(folders: list[Path], output: Path) -> str:
     return write_report(folders, output / "report.html").read_text(encoding="utf-8")
-
-
-def words(html: str) -> str:
-    """What a reader reads, outside the style sheet."""
-    body = html[html.index("<body>") :]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
 def elements(html: str) -> list[tuple[str, dict[str, str | None]]]:

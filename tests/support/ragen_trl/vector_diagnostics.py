@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ragen_trl.monitoring.alert_rules import is_spike, variance_gone
+from ragen_trl.monitoring.alerts import variance_gone
 from ragen_trl.monitoring.mutual_information import prompt_dependence
 
 Values = Mapping[str, Any]
@@ -26,10 +26,6 @@ def mutual_information(inputs: Values, expected: Values) -> Values:
 
 
 def collapse_detectors(inputs: Values, expected: Values) -> Values:
-    if "grad_norms" in inputs:
-        norms, options = inputs["grad_norms"], (inputs["window"], inputs["k"], inputs["min_history"])
-        spikes = [index for index in range(len(norms)) if is_spike(norms, index, *options)]
-        return {"spike_indices": spikes}
     values = inputs["in_group_std"]
     rule = {"start": inputs["base_n"], "window": inputs["window"], "share": inputs["frac"]}
     fires = [end for end in range(len(values)) if variance_gone(values[: end + 1], **rule)]

@@ -1,0 +1,58 @@
+"""Thoughts, and likeness of replies, by hand."""
+
+from typing import Any
+
+import pytest
+
+from ragen_trl.monitoring.measures import Sketch, rollout_measures, thought_span, token_pieces
+from ragen_trl.trajectory import Trajectory, Turn
+from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of
+
+PIECES = token_pieces(TOKENIZER)
+
+
+def turn(reply: str, *actions: str, effective: bool = True) -> Turn:
+    info: dict[str, Any] = {"actions": actions, "action_is_effective": effective}
+    return Turn((1,), tuple(TOKENIZER.encode(reply)), (), "?", reply, 0.0, info)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "opened", "span"),
+    [
+        (["<think>", "a", "b", "</think>", "<answer>"], False, (1, 3)),
+        (["a", "b", "</think>", "<answer>"], True, (0, 2)),
+        (["a", "b"], True, (0, 2)),  # cut
+        (["<think>", "a"], False, (1, 2)),
+        (["<th", "ink>", "a", "</", "think>"], False, (2, 3)),
+        (["<think>a", "b", "c</think>"], False, (1, 2)),  # tokens with a part of a tag are not of the thought
+        (["<think>", "</think>", "a"], False, (0, 0)),
+        (["a", "<answer>"], False, None),
+        (["", "a", "", "</think>"], True, (1, 2)),
+        ([], True, (0, 0)),
+    ],
+)
+def test_a_thought_is_what_stands_between_its_tags(
+    pieces: list[str], opened: bool, span: tuple[int, int] | None
+) -> None:
+    assert thought_span(pieces, opened) == span
+
+
+def test_a_sketch_holds_what_an_episode_did() -> None:
+    thought = turn("<think>é é</think><answer>Up || Up</answer>", "Up", "Up")
+    plain = turn("<answer>Up</answer>", effective=False)
+    found = Sketch.of(Trajectory((plain, thought), seed=0), PIECES)
+    assert (found.turns, found.actions, found.effective, found.thoughts) == (2, 2, 1, 1)
+    assert found.reply_tokens == len(plain.reply_ids) + len(thought.reply_ids)
+    assert found.thought_tokens == len(TOKENIZER.encode("é é"))
+
+
+def test_the_echo_is_within_groups() -> None:
+    up, down, words = turn("a", "Up"), turn("b", "Down"), turn("c", "Up")
+    alike = [up, up, up, words]  # 3 of 6 pairs say the same, all do the same
+    unlike = [up, down, up, down]  # 2 of 6
+    played = [Trajectory((one,), seed=0) for one in alike + unlike]
+    found = rollout_measures(rollout_of(played, 4), PIECES)
+    assert found["identical_replies"] == pytest.approx((3 / 6 + 2 / 6) / 2)
+    assert found["identical_episodes"] == pytest.approx((1 + 2 / 6) / 2)
+    assert (found["in_group_std"], found["zero_std"]) == (0.0, 1.0)
+    assert not {"identical_replies", "in_group_std"} & set(rollout_measures(rollout_of(played, 1), PIECES))
