@@ -1,5 +1,6 @@
 """What trainers, the monitor and the warm start need of a launch: whole weights to sample with, and silence."""
 
+import inspect
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,12 +21,10 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
     TRL gathers weights for ZeRO-3 only. Under FSDP2 every forward pass would, and processes whose episodes take more
     turns make more passes. Before training the model of a launch that divides it is on the CPU; here it is not.
     """
-    unwrapped = unwrap_model_for_generation(
-        trainer.model_wrapped,
-        trainer.accelerator,
-        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
-        gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-    )
+    options = {"gather_deepspeed3_params": trainer.args.ds3_gather_for_generation}
+    if "gradient_checkpointing_kwargs" in inspect.signature(unwrap_model_for_generation).parameters:  # from TRL 1.16 on
+        options["gradient_checkpointing_kwargs"] = trainer.args.gradient_checkpointing_kwargs
+    unwrapped = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, **options)
     with unwrapped as model, whole_weights(model), _on_device(model, trainer.accelerator.device):
         yield model
 
