@@ -121,9 +121,9 @@ def measure(case: Case, way: str, repeats: int) -> dict[str, Any]:
 def options(case: Case, folder: str, config: Any = None, **more: Any) -> Any:
     """Of a trainer of the case's model."""
     from ragen_trl import StarPOConfig
-    from ragen_trl.config.recipes import ENVIRONMENTS
+    from ragen_trl.config.recipes import played
 
-    form = {"advantage": "gae" if case["work"] == "critic" else "group", "think": False, **ENVIRONMENTS[LAKE]}
+    form = {"advantage": "gae" if case["work"] == "critic" else "group", "think": False, **played(LAKE, True)}
     return (config or StarPOConfig)(
         output_dir=folder,
         **({} if config else form),

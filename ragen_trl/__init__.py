@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
     from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
     from ragen_trl.batching.rollout_batch import RolloutBatch
-    from ragen_trl.config.astar_po import AStarPOConfig
-    from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
+    from ragen_trl.config.options import WarmStartConfig
+    from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
     from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
     from ragen_trl.imitation.demonstrations import demonstrations_from
-    from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+    from ragen_trl.imitation.fine_tuning import warm_start
     from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
     from ragen_trl.policies.api import ApiCache, ApiPolicy
     from ragen_trl.policies.api_client import ApiClient
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragen_trl.trajectory import Trajectory, Turn
 
 _MODULES = {
-    "AStarPOConfig": "config.astar_po",
+    "AStarPOConfig": "config.starpo",
     "AStarPOTrainer": "astar_po.trainer",
     "ApiCache": "policies.api",
     "ApiClient": "policies.api_client",
@@ -43,7 +43,7 @@ _MODULES = {
     "StarPOTrainer": "trainer",
     "Trajectory": "trajectory",
     "Turn": "trajectory",
-    "WarmStartConfig": "imitation.fine_tuning",
+    "WarmStartConfig": "config.options",
     "consistency_reward": "batching.rewards",
     "demonstrations_from": "imitation.demonstrations",
     "evaluate": "evaluation.evaluator",

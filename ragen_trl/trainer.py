@@ -34,9 +34,9 @@ from ragen_trl.batching.batch import chosen_rows, sampled_mask, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, count_positions, micro_batches, position_metrics
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import others_of, segment_rows
-from ragen_trl.config.reading import CRITIC_ADVANTAGES
+from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
+from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.validation import short_trajectory, warn_of_narrowed_sampling
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.credit.selection import uncertain_groups

@@ -55,7 +55,7 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
-TORCH_FREE = ("trajectory", "config.play", "config.validation", "rollout.loop", "rollout.episode", "rollout.chat")
+TORCH_FREE = ("trajectory", "config.checks", "config.recipes", "rollout.loop", "rollout.chat")
 
 
 @pytest.fixture(scope="module")

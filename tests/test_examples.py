@@ -13,7 +13,7 @@ from accelerate.commands.launch import _validate_launch_command as validated
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-from ragen_trl.cli.launch import Launch, launch_of
+from ragen_trl.cli.dry_run import shares
 
 SCRIPTS = ("starpo_frozen_lake", "astar_po_toyshop", "custom_trainer")
 # Enough demonstrations that the model succeeds at times; without, there is nothing to train on.
@@ -102,7 +102,8 @@ def test_a_named_model_gets_the_defaults_of_a_real_one(root: Path, tmp_path: Pat
     assert embedded[2].max_turns == named[2].max_turns == module.GAME["max_turns"]
 
 
-LAUNCHES = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+# Among how many of eight processes weights, gradients and moments are divided.
+LAUNCHES = {"ddp": (1, 1, 1), "fsdp2": (8, 8, 8), "zero2": (1, 8, 8), "zero3": (8, 8, 8)}
 
 
 def test_every_launch_configuration_is_tried(root: Path) -> None:
@@ -110,7 +111,9 @@ def test_every_launch_configuration_is_tried(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_accelerate_reads_a_launch_configuration_and_a_dry_run_knows_it(root: Path, name: str) -> None:
+def test_accelerate_reads_a_launch_configuration_and_a_dry_run_knows_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """What Accelerate would tell the processes that it starts, read by what estimates their memory."""
     path = root / "examples" / "accelerate" / f"{name}.yaml"
     assert path.read_text(encoding="utf-8").startswith("# ")  # when to take it
@@ -119,4 +122,6 @@ def test_accelerate_reads_a_launch_configuration_and_a_dry_run_knows_it(root: Pa
     args.deepspeed_fields_from_accelerate_config = ""  # what the command itself fills in
     environ = prepare_deepspeed_cmd_env(args)[1] if args.use_deepspeed else prepare_multi_gpu_env(args)
     assert environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
-    assert launch_of(args.num_processes, environ=environ) == Launch(LAUNCHES[name], 8)  # type: ignore[arg-type]
+    for variable, value in {**environ, "WORLD_SIZE": str(args.num_processes)}.items():
+        monkeypatch.setenv(variable, value)
+    assert shares() == LAUNCHES[name]

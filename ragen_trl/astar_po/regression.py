@@ -8,7 +8,7 @@ import torch
 from ragen_trl.algorithms.losses import aggregate, kl_penalty, regression_loss
 from ragen_trl.astar_po.reference_values import ReferenceValues
 from ragen_trl.batching.rollout_batch import TrajectorySummary
-from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.starpo import AStarPOConfig
 
 
 class InReturnRanges(NamedTuple):

@@ -34,7 +34,7 @@ from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import segment_batch
-from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically

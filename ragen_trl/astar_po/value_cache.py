@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import NotFiniteError, UserError
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile

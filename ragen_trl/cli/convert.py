@@ -78,7 +78,7 @@ def _convert(file: Path, folder: Path, licence: Path | None) -> None:
         return
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"converted {file.name} to {folder} ({size:,} bytes)")
-    print(f"next: python -m ragen_trl warm-start --model {folder} --dry-run")
+    print(f"next: python -m ragen_trl train --model {folder} --dry-run")
 
 
 def download(folder: Path) -> Path:

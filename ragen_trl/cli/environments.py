@@ -1,14 +1,13 @@
-"""The environment that a command names is made once, so what it lacks is said in one line."""
+"""The environment that a command names is made once, so what it lacks is said in one line before anything is played."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from ragen_envs import EnvError, TextEnv, best_action, make_named, random_action
+from ragen_envs import EnvError, best_action, make_named, random_action
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.environments import make_turns
@@ -23,8 +22,8 @@ def json_object(name: str, value: object) -> dict[str, Any]:
         raise OptionError(f"{name} is {value!r}, which is no JSON object ({error})") from None
 
 
-def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
-    """See that an environment can be made; arguments as for `make_turns`.
+def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None, start: bool = False) -> None:
+    """See that an environment can be made, and with ``start`` that an episode can begin; arguments as for `make_turns`.
 
     Raises:
         EnvError: If there is no such id, or it does not take the arguments; it says what there is.
@@ -32,30 +31,18 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
     """
     given = kwargs if kwargs is not None else args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     try:
-        make_turns(env, args, given).close()
+        turns = make_turns(env, args, given)
     except (UserError, EnvError):
         raise
-    except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError):
-        made = make_named(env, given)  # says what is wrong with the id or with an argument
-        if isinstance(made.unwrapped, TextEnv):
-            raise
-        ours = f"ragen/{re.sub(r'-v[0-9]+$', '', env)}-v0"
-        remedy = (
-            f"did you mean {ours}?"
-            if ours in gymnasium.registry
-            else f"ragen_envs.TextFromDiscrete makes one of it, in a module of yours: --env module:{env}"
-        )
-        raise OptionError(f"env is {env!r}, which is no environment of texts; {remedy}") from None
-
-
-def check_start(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
-    """See that an episode can begin: a split is known to the store of a shop, which opens then.
-
-    Raises `EnvError` if the environment refuses one of its arguments.
-    """
-    turns = make_turns(env, args, kwargs)
+    except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
+        make_named(env, given).close()  # says what is wrong with the id or with an argument
+        raise OptionError(
+            f"env is {env!r}, which is no environment of texts ({error}); ragen_envs.TextFromDiscrete makes one of it, "
+            f"in a module of yours: --env module:{env}"
+        ) from None
     try:
-        turns.reset(seed=0)
+        if start:
+            turns.reset(seed=0)
     finally:
         turns.close()
 

@@ -1,46 +1,25 @@
-"""Defaults of the commands, as data: the recipe of the embedded tiny model, and RAGEN's limits for every other model.
+"""Files of options: the presets and the embedded model's settings in ``ragen_trl/recipes/``, and a user's own.
 
-The recipe makes games easier, so a model of half a million parameters can learn them. Both only replace defaults: a
-preset (``presets.py``), a YAML file and the command line win, in this order.
+A file has lines ``option: value``; under ``algorithms`` and ``environments`` are options for one of these alone. Each
+only replaces defaults: a preset replaces the recipe, a ``--config`` file the preset, the command line all of them.
 """
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from ragen_envs import TURN_LIMITS
-from ragen_trl.config.reading import CRITIC_ADVANTAGES
+from ragen_trl.config.options import CRITIC_ADVANTAGES, TaskOptions, option_names
+from ragen_trl.errors import OptionError
 
-# The embedded model does not need the memory savings and the small learning rates of a pretrained one.
-EMBEDDED: dict[str, Any] = {
-    "think": False,
-    "max_reply_length": 24,
-    "max_completion_length": 700,
-    "per_device_train_batch_size": 128,
-    "gradient_accumulation_steps": 1,
-    "num_generations": 8,
-    "learning_rate": 5e-4,
-    "adam_beta2": 0.99,
-    "entropy_coef": 0.0,
-    "gradient_checkpointing": False,
-    "bf16": False,
-    "max_steps": 300,
-}
-
-# Options that differ for one algorithm.
-ALGORITHMS_OF_EMBEDDED: dict[str, dict[str, Any]] = {"a-star-po": {"num_generations": 1, "beta2": 1e-2}}
-
-# StarPO with a critic and without a filter: four updates on a rollout of as many trajectories, which is what
-# `StarPOConfig` has for a larger model. So 300 rollouts are 1200 updates, and checkpoints lie between two rollouts.
-FOUR_UPDATES: dict[str, Any] = {
-    "per_device_train_batch_size": 32,
-    "steps_per_generation": 4,
-    "gradient_accumulation_steps": 1,
-    "max_steps": 1200,
-    "save_steps": 200,
-}
+_FOLDER = Path(__file__).parents[1] / "recipes"
+_OF_OUR_OWN = ("defaults", "embedded", "embedded-ppo", "pretrained")
+PRESETS = tuple(sorted({path.stem for path in _FOLDER.glob("*.yaml")} - set(_OF_OUR_OWN)))
 # Who gives one of these has said how a rollout is divided.
 DIVISIONS = (
     "per_device_train_batch_size",
@@ -49,60 +28,86 @@ DIVISIONS = (
     "generation_batch_size",
 )
 
-EVERY_RUN: dict[str, Any] = {
-    "logging_steps": 1,
-    "save_steps": 50,
-    "save_total_limit": 2,
-    "report_to": "none",
-    "disable_tqdm": True,
-}
 
-# What the embedded model plays.
-ENVIRONMENTS: dict[str, dict[str, Any]] = {
-    **TURN_LIMITS,
-    # A purchase that scores is rare at first, so training needs credit on the way; success stays the task's own.
-    "ragen/WebShop-v0": {
-        "env_kwargs": {"reward": "tiered"},
-        "max_turns": 15,
-        "max_actions_per_turn": 1,
-        "max_actions": 15,
-    },
-    # The easiest tasks, and room for one mistake.
-    "ragen/Tools-v0": {
-        "env_kwargs": {"calls": 2},
-        "max_turns": 4,
-        "max_actions_per_turn": 1,
-        "max_actions": 4,
-    },
-    # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
-    # Six moves reach every goal but leave little room for detours, so a noisy walker often fails.
-    "ragen/FrozenLake-v0": {
-        "env_kwargs": {"is_slippery": False, "frozen_prob": 0.9},
-        "max_turns": 3,
-        "max_actions_per_turn": 2,
-        "max_actions": 6,
-    },
-    # One room, two objects, two commands. Longer games are too much to read for a model of half a million parameters.
-    "ragen/TextWorld-v0": {
-        "env_kwargs": {"size": "w1-o2-q2", "games": 32},
-        "max_turns": 4,
-        "max_actions_per_turn": 1,
-        "max_actions": 4,
-    },
-}
+def read_options(path: Path) -> dict[str, Any]:
+    """The content of a file of options; `OptionError` if it is none."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} cannot be read: {error}") from None
+    if not isinstance(given, dict):
+        raise OptionError(f"{path} holds a {type(given).__name__}; it needs lines 'option: value'")
+    return {str(name).replace("-", "_"): value for name, value in given.items()}
 
-# What training is evaluated on, where that is always another split: ToyShop's list of 256 prompts, each once, and games
-# of TextWorld's that were not trained on. WebShop's depends on the split of training: `held_out_kwargs`.
-EVALUATIONS: dict[str, dict[str, Any]] = {
-    "ragen/ToyShop-v0": {"eval_env_kwargs": {"split": "eval"}, "eval_episodes": 256},
-    "ragen/TextWorld-v0": {"eval_env_kwargs": {"split": "eval"}},
-}
+
+def options_for(given: Mapping[str, Any], env: str | None, algo: str | None) -> dict[str, Any]:
+    """What a file of options says for an algorithm in an environment.
+
+    Example:
+        >>> given = {"max_turns": 5, "environments": {"ragen/Bandit-v0": {"max_turns": 1}}}
+        >>> options_for(given, "ragen/Bandit-v0", "starpo"), options_for(given, None, None)
+        ({'max_turns': 1}, {'max_turns': 5})
+    """
+    everywhere = {name: value for name, value in given.items() if name not in ("algorithms", "environments")}
+    here = (given.get("algorithms") or {}).get(algo), (given.get("environments") or {}).get(env)
+    return everywhere | (here[0] or {}) | (here[1] or {})
+
+
+def preset_options(name: str, env: str | None = None) -> dict[str, Any]:
+    """The options of the preset ``name`` in ``env``; without ``env``, those that hold in all environments.
+
+    Example:
+        >>> preset_options("starpo-s", "ragen/Bandit-v0")["max_actions"], preset_options("starpo-s")["max_actions"]
+        (1, 10)
+    """
+    if name not in PRESETS:
+        raise OptionError(f"preset is {name!r}; choose one of {', '.join(PRESETS)}, or give a file by --config")
+    return options_for(_read(name), env, None)
+
+
+@cache
+def _read(name: str) -> Mapping[str, Any]:
+    return MappingProxyType(read_options(_FOLDER / f"{name}.yaml"))
+
+
+def played(env: str, embedded: bool) -> dict[str, Any]:
+    """Defaults of what is played: the environment's arguments, and limits; easier games for the embedded model."""
+    easier = _read("embedded")["environments"].get(env, {}) if embedded else {}
+    names = option_names(TaskOptions)
+    return {**TURN_LIMITS.get(env, {}), **{name: value for name, value in easier.items() if name in names}}
+
+
+def defaults(
+    env: str,
+    model: str | None,
+    algo: str = "starpo-s",
+    advantage: str = "group",
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Defaults of all options for ``model`` (``None``: the embedded one, as is a folder with one trained from it).
+
+    ``given`` is what the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
+    """
+    known, critic = is_embedded(model), advantage in CRITIC_ADVANTAGES
+    divided = any(name in given for name in DIVISIONS)
+    found = options_for(_read("defaults"), env, algo) | TURN_LIMITS.get(env, {})
+    found |= options_for(_read("embedded" if known else "pretrained"), env, algo)
+    if known and critic and algo == "starpo" and given.get("filter_ratio", 1.0) == 1 and not divided:
+        found |= _read("embedded-ppo")
+    elif critic and (not known or divided):
+        found["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
+    return found
+
+
+def evaluation_defaults(env: str) -> dict[str, Any]:
+    """Defaults of the evaluations of an environment that is always evaluated on another split."""
+    return dict(_read("defaults")["environments"].get(env, {}))
 
 
 def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments by which an environment with arguments ``kwargs`` plays what it is evaluated on."""
-    fixed = {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
-    return fixed | held_out_kwargs(env, kwargs)
+    fixed = {} if "folder" in kwargs else evaluation_defaults(env).get("eval_env_kwargs", {})
+    return {**fixed, **held_out_kwargs(env, kwargs)}
 
 
 def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,80 +143,23 @@ def selection_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**kwargs, "split": "eval" + split.removeprefix("test")}
 
 
-# Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
-_NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
-WARM_STARTS: dict[str, dict[str, Any]] = {
-    "ragen/Bandit-v0": _NAMES,
-    "ragen/BanditRev-v0": _NAMES,
-    "ragen/TextWorld-v0": {"demonstrations": 2000, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
-    # What a call needs is in the result of the one before, so a reply has one call.
-    "ragen/Tools-v0": {"demonstrations": 18_000, "noise": 0.3, "demo_actions_per_turn": 1},
-    "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
-}
-
-
-# The warm start of a pretrained model on any game: it knows the language, and learns the form of a reply and a part of
-# the game from a few hundred episodes. The rate suits half a billion parameters; a smaller model takes a larger one.
-PRETRAINED_WARM_START: dict[str, Any] = {
-    "demonstrations": 768,
-    "noise": 0.1,
-    "demo_learning_rate": 1e-4,
-    "demo_batch_size": 4,
-    "demo_epochs": 1.0,
-    "demo_held_out": 0.05,
-}
-
-
 def is_embedded(model: str | None) -> bool:
     """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:
         return True
     base = base_model(model)
-    return is_embedded(base) if base else bool(_read(Path(model).expanduser() / "config.json").get("ragen_embedded"))
+    return is_embedded(base) if base else bool(_json(Path(model).expanduser() / "config.json").get("ragen_embedded"))
 
 
 def base_model(name: str) -> str | None:
     """The model that an adapter in the folder ``name`` was trained on; ``None`` if there is none or it names none."""
-    base = _read(Path(name).expanduser() / "adapter_config.json").get("base_model_name_or_path")
+    base = _json(Path(name).expanduser() / "adapter_config.json").get("base_model_name_or_path")
     return None if base is None else str(base)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
-
-
-def played(env: str, embedded: bool) -> dict[str, Any]:
-    """Defaults of what is played: the environment's arguments, and limits; easier games for the embedded model."""
-    return (ENVIRONMENTS if embedded else TURN_LIMITS).get(env, {})
-
-
-def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
-    """Defaults of the warm start; a pretrained model needs fewer demonstrations than the embedded one (``None``)."""
-    return WARM_STARTS.get(env, {}) if is_embedded(model) else PRETRAINED_WARM_START
-
-
-def defaults(
-    env: str,
-    model: str | None,
-    algo: str = "starpo-s",
-    advantage: str = "group",
-    given: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Defaults of training options for ``model`` (``None``: the embedded one, as is a folder with one trained from it).
-
-    ``given`` is what the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
-    """
-    known, critic = is_embedded(model), advantage in CRITIC_ADVANTAGES
-    embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
-    if known and critic:
-        embedded["critic_learning_rate"] = 1e-3
-    divided = any(name in given for name in DIVISIONS)
-    if known and critic and algo == "starpo" and given.get("filter_ratio", 1.0) == 1 and not divided:
-        embedded |= FOUR_UPDATES
-    elif critic and (not known or divided):
-        embedded["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
-    return {**EVERY_RUN, **embedded, **played(env, known)}
+    return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
+r"""The training configurations: TRL's ``GRPOConfig`` with the options that multi-turn training adds.
 
 Everything else is TRL's and has TRL's meaning, with a *trajectory* for TRL's *completion*. TRL options that this
 package does not honour are refused, never ignored.
@@ -7,19 +7,22 @@ package does not honour are refused, never ignored.
 import math
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-from ragen_trl.config.context_names import context_name
-from ragen_trl.config.critic import CriticOptions
-from ragen_trl.config.declared_numbers import check_numbers
-from ragen_trl.config.play import PlayOptions, option
-from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES
-from ragen_trl.config.trl_options import check_best_metric, check_refused
-from ragen_trl.config.validation import check_combinations, check_values
+from ragen_trl.config.checks import check_combinations, check_options_of_trl, context_name
+from ragen_trl.config.options import (
+    CRITIC_ADVANTAGES,
+    AStarPOOptions,
+    CriticOptions,
+    PlayOptions,
+    TrainingOptions,
+    check_options,
+    option,
+)
 from ragen_trl.errors import OptionError
 
 # Transformers is about to rename it, and TRL sets and calls it by the old name in every run, whatever a user does.
@@ -30,7 +33,7 @@ _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories
 
 
 @dataclass
-class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
+class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
     """StarPO: policy optimisation over whole state-thinking-action-reward trajectories (RAGEN, arXiv 2504.20073).
 
     Defaults of TRL's own fields that differ are the paper's: 200 updates at a constant learning rate, each on 8 groups
@@ -49,107 +52,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     _min_group_size = 2
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
 
-    loss_type: str = option(
-        "grpo", "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."
-    )
-    bf16: bool | None = option(None, "Mixed precision in bfloat16; unset: on where the hardware has it.")
-    dataloader_pin_memory: bool | None = option(  # type: ignore[assignment]
-        None, "As in transformers; unset: where there is a GPU."
-    )
-    per_device_train_batch_size: int = option(4, "Trajectories per forward and backward pass and process.")
-    gradient_accumulation_steps: int = option(
-        None,
-        "Micro-batches per update; a rollout has as many, unless steps_per_generation is set. Unset: 32. With a critic "
-        "and without a filter 8, and rollouts of 32: four updates on each, as in RAGEN.",
-    )
-    steps_per_generation: int | None = option(
-        None, "Micro-batches of a rollout; unset: those of one update, or of four, see gradient_accumulation_steps."
-    )
-    max_steps: int = option(
-        None,
-        "Updates; unset, and without num_train_epochs: as many as 200 rollouts have. By default each has its own "
-        "rollout, with a critic every four.",
-    )
-    num_train_epochs: float = option(
-        None, "Passes over num_train_seeds start states or a train_dataset, instead of max_steps."
-    )
-    lr_scheduler_type: str = option("constant", "Learning-rate schedule.")
-    num_generations_eval: int | None = option(1, "Trajectories per start state in TRL's evaluation during training.")
-    num_generations: int | None = option(
-        16, "Trajectories per start state (group size), at least 2; with a critic 1 is enough."
-    )
-    beta: float = option(0.001, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
-    log_kl: bool = option(
-        False,
-        "With beta 0: log the KL (k3) to the policy as it was when the trainer was made; one more forward pass over "
-        "what an update learns from, and without LoRA a copy of the weights.",
-    )
-    entropy_coef: float = option(0.001, "Entropy bonus: this times the mean entropy over sampled tokens (nats).")
-    delta: float | None = option(3.0, "Dual clip: bound of the ratio where the advantage is negative; unset: none.")
-    vllm_importance_sampling_mode: str = option(
-        "token_truncate",
-        "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
-        "whole trajectories, nearly all of them if they are long.",
-    )
-    disable_dropout: bool = option(
-        True, "Always on: dropout, LoRA's included, would score replies in another network than sampled them."
-    )
-    sampler_check: Literal["stop", "warn"] = option(
-        "stop",
-        "What to do if the trainer's log-probabilities of the first rollout are not the sampler's, 'stop' or 'warn'; "
-        "a rollout hook that plays another policy on purpose needs 'warn'.",
-    )
-    one_step_off_policy: bool = option(
-        False,
-        "Play the next rollout while the present one is trained on: from the second rollout on, replies are those of "
-        "the policy one rollout ago, corrected by importance ratios (vllm_importance_sampling_mode).",
-    )
-    merge_lora: bool = option(
-        False,
-        "With LoRA: sample with its product merged into the weights, as vLLM does: one operation a layer instead of "
-        "nine. Replies are then scored with other rounding than they were sampled with.",
-    )
-    vllm_adapter_dir: str | None = option(
-        None,
-        "With LoRA and vllm_mode 'server': leave the adapter in this folder, of this run alone, which the server sees "
-        "under the same path, and send nothing else; unset: send merged weights over NCCL.",
-    )
-    num_train_seeds: int | None = option(
-        None, "Different start states to train on; unset: a new one for every group of the run."
-    )
-    num_eval_seeds: int = option(64, "Start states of TRL's evaluation during training (eval_strategy).")
-    train_seed_start: int = option(10_000, "Seed of the first training start state; evaluation uses those below.")
-    curriculum_rollouts: int = option(
-        0, "Rollouts in which start states go from the easiest to all (ragen_envs.difficulty); 0: no curriculum."
-    )
-    advantage: str = option("group", f"Advantage estimator: one of {', '.join(ADVANTAGES)}.")
-    baseline: Literal["mean", "leave_one_out"] = option(
-        "mean",
-        "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
-        "sets the divisor: 'group' std, 'batch' std or 'none'.",
-    )
-    gamma: float = option(1.0, "Discount per sampled token ('gae', 'bi_level_gae').")
-    gae_lambda: float = option(1.0, "λ of generalised advantage estimation over tokens.")
-    turn_gamma: float = option(0.95, "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo').")
-    turn_lambda: float = option(1.0, "λ of generalised advantage estimation over turns ('turn_gae').")
-    step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), or of the last turn's reward ('mt_grpo').")
-    filter_ratio: float = option(
-        1.0, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all."
-    )
-    filter_strategy: str = option(
-        "top_k",
-        "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
-        "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2's code); "
-        "'top_p_variance': of the sum of the variances (its paper).",
-    )
-    max_refills: int = option(0, "Most extra rollouts, from new start states, to complete the groups to train on.")
-    env_weights: list[float] | None = option(
-        None, "With several environments: how often each is played; unset: equally."
-    )
-
     def __post_init__(self) -> None:
-        check_refused(self)
-        check_numbers(self)
+        check_options(self)
+        check_options_of_trl(self)
         if callable(self.context):  # its name goes to other processes and into saved files
             self.context = context_name(self.context)
         has_default_length = self.max_steps is None and self.num_train_epochs is None
@@ -164,30 +69,20 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             raise OptionError(
                 f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
             )
-        both_given = self.generation_batch_size is not None and self.steps_per_generation is not None
         try:
             super().__post_init__()
         except ValueError as error:
-            if both_given or not self._groups_are_at_fault():
+            # TRL's last word on sizes refuses groups of one, which a critic and A*-PO do not need to compare.
+            if self.num_generations != 1 or "at least 2 generations" not in str(error):
                 raise
-            if self.num_generations != 1:
-                raise OptionError(
-                    f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
-                    f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
-                    "of them"
-                ) from error
-            # TRL refuses groups of one, which our trainers take, and leaves out what follows: a former name, and checks
-            # of the sampler's ratio, which `check_combinations` makes as well.
-            if self.vllm_importance_sampling_cap is not None:
-                self.vllm_importance_sampling_clip_max = self.vllm_importance_sampling_cap
         if has_default_length:
             self.max_steps = math.ceil(_ROLLOUTS * self.steps_per_rollout)
-        check_values(self)
-        self._set_save_steps(max(1, self.steps_per_rollout))
+        if float(vars(self)["save_steps"]) == _SAVE_STEPS:  # TRL's number becomes the next one that ends a rollout
+            updates = max(1, self.steps_per_rollout)
+            self.save_steps = int(math.ceil(_SAVE_STEPS / updates) * updates)
         if self.num_train_seeds is not None or self.curriculum_rollouts:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
-        check_best_metric(self)
 
     def _set_updates(self) -> None:
         """How many updates a rollout has, where it is not given; TRL reads epochs if ``max_steps`` is -1."""
@@ -196,31 +91,12 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
                 per_rollout = 4
-                self.steps_per_generation: int | None = _MICRO_BATCHES
+                self.steps_per_generation = _MICRO_BATCHES
             self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
             self.max_steps = -1
         if self.num_train_epochs is None:
             self.num_train_epochs = GRPOConfig.num_train_epochs
-
-    def _set_save_steps(self, updates: float) -> None:
-        """Where TRL's number was not changed, take the next one at the end of a rollout of so many updates."""
-        asked = float(vars(self)["save_steps"])  # mypy does not know the field's type
-        if asked == _SAVE_STEPS:
-            self.save_steps = int(math.ceil(asked / updates) * updates)
-
-    def _groups_are_at_fault(self) -> bool:
-        """Whether TRL's checks, which stop at the first fault, stopped at the size of the groups.
-
-        They set both batch sizes, then compare the evaluation's batch with its groups, then the rollout's batch.
-        """
-        if self.generation_batch_size is None or self.steps_per_generation is None or self.num_generations is None:
-            return False
-        if self.do_eval and self.eval_strategy != "no":
-            group = self.num_generations_eval or self.num_generations
-            if self.per_device_eval_batch_size * self.world_size % group:
-                return False
-        return self.num_generations == 1 or self.generation_batch_size % self.num_generations != 0
 
     @property
     def min_group_size(self) -> int:
@@ -231,7 +107,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     def groups_per_generation(self) -> int:
         """Start states per rollout batch (RAGEN's P): generation_batch_size / num_generations."""
         assert self.generation_batch_size is not None and self.num_generations is not None
-        return self.generation_batch_size // self.num_generations
+        return int(self.generation_batch_size) // self.num_generations
 
     @property
     def groups_per_update(self) -> int:
@@ -242,7 +118,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     def steps_per_rollout(self) -> float:
         """Optimiser steps on one rollout batch; below 1 if a step takes several rollout batches."""
         assert self.steps_per_generation is not None
-        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
+        return float(self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps)
 
     @property
     def num_rollouts(self) -> int:
@@ -258,7 +134,61 @@ class StarPOSConfig(StarPOConfig):
     """
 
     filter_ratio: float = option(
-        0.25, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all."
+        0.25, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all.", "(0, 1]"
     )
-    beta: float = option(0.0, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
-    epsilon_high: float | None = option(0.28, "Upper clip range (clip-higher).")
+    beta: float = option(0.0, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.", "[0, inf)")
+    epsilon_high: float | None = option(0.28, "Upper clip range (clip-higher).", "[0, inf)")
+
+
+@dataclass
+class AStarPOConfig(AStarPOOptions, StarPOConfig):
+    r"""A\*-PO (arXiv 2505.20686) over multi-turn trajectories: V* from a reference policy, then least squares.
+
+    Defaults that differ from ``StarPOConfig``: one trajectory per start state, 256 start states (each needs a V*), no
+    entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper, no importance
+    ratios: a regression to the exact V* has its optimum at the same policy, no matter where the samples come from.
+
+    Raises:
+        OptionError: If a value is out of its range; the message carries the value.
+    """
+
+    _min_group_size = 1
+    _trainer = "AStarPOTrainer"
+
+    learning_rate: float = option(1e-6, "Learning rate; about 1e-5 with LoRA.", "[0, inf)")
+    num_generations: int | None = option(1, "Trajectories per start state and update.", "[1, inf)")
+    num_train_seeds: int | None = option(
+        256, "Different start states to train on, each with a V*; unset: a new one for every trajectory.", "[1, inf)"
+    )
+    beta: float = option(0.0, "TRL's KL term; must stay 0, use beta2 or kl_coef.", "[0, inf)")
+    entropy_coef: float = option(
+        0.0, "Entropy bonus: this times the mean entropy over sampled tokens (nats).", "[0, inf)"
+    )
+    vllm_importance_sampling_correction: bool = option(False, "Must stay off: a regression takes no importance ratios.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, only in (
+            *(("advantage", "group"), ("beta", 0.0), ("log_kl", False), ("sync_ref_model", False)),
+            ("vllm_importance_sampling_correction", False),
+        ):
+            if getattr(self, name) != only:
+                raise OptionError(
+                    f"{name} is {getattr(self, name)!r}; A*-PO regresses on V* and has a KL of its own (beta2, "
+                    f"kl_coef): leave {only!r}"
+                )
+        if self.max_reference_samples < self.reference_samples:
+            raise OptionError(
+                f"max_reference_samples is {self.max_reference_samples}, below reference_samples "
+                f"{self.reference_samples}; raise it"
+            )
+        if self.steps_per_rollout > 1 or self.num_iterations > 1:
+            raise OptionError(
+                f"one rollout serves {self.steps_per_rollout:g} updates in {self.num_iterations} passes; with an "
+                "estimated V* only the first is unbiased: set num_iterations to 1 and leave steps_per_generation unset"
+            )
+        if self.max_refills and self.num_train_seeds is None:
+            raise OptionError(
+                f"max_refills is {self.max_refills}, but new start states have no V*; set num_train_seeds, from which "
+                "extra rollouts are then drawn"
+            )

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.config.commands import ApiArguments, EvaluationArguments
-from ragen_trl.config.play import LIMITS
+from ragen_trl.config.options import LIMITS, ApiArguments, EvaluationArguments
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.env_specs import EnvSpec
 

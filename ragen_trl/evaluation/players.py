@@ -24,8 +24,7 @@ from transformers import (
 )
 
 from ragen_envs import AgentTurns
-from ragen_trl.config.commands import ApiArguments
-from ragen_trl.config.play import MANNER, TokenOptions, option_names
+from ragen_trl.config.options import MANNER, ApiArguments, TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError

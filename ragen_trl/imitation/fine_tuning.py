@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedToken
 from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
-from ragen_trl.config.play import option
+from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
@@ -46,36 +46,6 @@ from ragen_trl.trajectory import Trajectory
 # without a new minimum learning stops.
 _TESTS_OF_A_PASS = 4
 _PATIENCE = 3
-
-
-@dataclass
-class WarmStartConfig:
-    """How demonstrations are played and learned; `OptionError` if a value is out of its range."""
-
-    demonstrations: int = option(36_000, "Episodes to learn from: of the oracle, in a shop of a shopper.")
-    noise: float = option(0.5, "Probability that an action is a mistake: a random one, in a shop a shopper's.")
-    demo_actions_per_turn: int = option(2, "Actions of a demonstrated reply.")
-    demo_learning_rate: float = option(2e-3, "Learning rate of the supervised stage.")
-    demo_batch_size: int = option(16, "Episodes per optimizer step.")
-    demo_epochs: float = option(1.0, "Most passes over the demonstrations.")
-    demo_held_out: float = option(
-        0.0, "Share of the demonstrations that is not learnt; its loss chooses when to stop. 0: no stop."
-    )
-    demo_lora_r: int = option(0, "LoRA rank; merged into the weights at the end. 0 trains all weights.")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 1:
-            raise OptionError(f"noise is {self.noise}; it is a probability")
-        if not 0 <= self.demo_held_out < 1:
-            raise OptionError(f"demo_held_out is {self.demo_held_out}; it is a share, 0.1 say, below 1")
-        if self.demo_lora_r < 0:
-            raise OptionError(f"demo_lora_r is {self.demo_lora_r}; it is a rank, or 0 to train all weights")
-        for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("demo_learning_rate", "demo_epochs"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be a number above 0")
 
 
 def demonstrate(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ragen_trl.config.play import check_sampling, check_temperature
+from ragen_trl.config.options import check_sampling, check_temperature
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.rollout.control_tokens import END_ANSWER
 from ragen_trl.system.float64 import in_float64

@@ -21,7 +21,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ragen_envs import AgentTurns, NoOracleError, ToolEnv, ToolTurns, plan, random_action
-from ragen_trl.config.recipes import ENVIRONMENTS
+from ragen_trl.config.recipes import played
 from ragen_trl.rollout.seeds import WARM_START
 
 END_OF_TURN = "<|im_end|>"
@@ -58,10 +58,10 @@ _SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 # A fixed list, not Gymnasium's registry: an environment that a user registers must not change the tokenizer.
 _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("ragen/Bandit-v0", ENVIRONMENTS["ragen/Bandit-v0"]),
-    ("ragen/BanditRev-v0", ENVIRONMENTS["ragen/BanditRev-v0"]),
+    ("ragen/Bandit-v0", played("ragen/Bandit-v0", True)),
+    ("ragen/BanditRev-v0", played("ragen/BanditRev-v0", True)),
     ("ragen/FrozenLake-v0", {}),
-    ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
+    ("ragen/FrozenLake-v0", played("ragen/FrozenLake-v0", True)),
 )
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
 # In the shops an identifier is one token, so a reply can copy it in one step. The rest of its line is one as well.
@@ -172,7 +172,7 @@ def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int =
 
     Without an oracle, all of it is random play. Without random play too, the corpus is empty and words are spelled.
     """
-    settings = {**ENVIRONMENTS.get(env, {}), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
+    settings = {**played(env, True), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
     seeds = range(WARM_START, WARM_START + num_seeds)
     for noise in (0.5, 1.0):
         with suppress(NoOracleError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ragen_trl.config.context_names import context_function
+from ragen_trl.config.checks import context_function
 from ragen_trl.errors import UserError
 from ragen_trl.trajectory import Turn
 

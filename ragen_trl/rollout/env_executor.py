@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from ragen_envs import EnvError
-from ragen_trl.config.play import DEFAULT_WORKERS
+from ragen_trl.config.options import DEFAULT_WORKERS
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_trl.config.play import LIMITS, MANNER, TokenOptions, option_names
+from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs

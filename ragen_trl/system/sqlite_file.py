@@ -10,17 +10,13 @@ from ragen_trl.errors import UserError
 
 
 class SqliteFile:
-    """An open SQLite file. A derived class says what it holds.
+    """An open SQLite file. A derived class says what it holds, and raises its own ``error`` about the file.
 
     Where threads share the connection, the derived class must lock it. Another process that writes is waited for
     ``timeout`` seconds.
 
-    Raises:
-        UserError: An `error`, if the file is not SQLite, belongs to another program, has another version, or cannot be
-            opened.
-
     Attributes:
-        error: The class of error that is raised about the file.
+        error: The class of error that is raised if the file is not of this format, or cannot be opened.
         purpose: What the file is, in messages.
         application: ``application_id`` of the format.
         version: ``user_version`` of the format.
@@ -42,14 +38,13 @@ class SqliteFile:
             self._connection = sqlite3.connect(
                 self.path, timeout=timeout, isolation_level=None, check_same_thread=not threads
             )
-        try:
-            with self._named_errors():
-                self._check_version()
+            try:
+                self._create_or_check()
                 for statement in self.pragmas:
                     self._connection.execute(statement)
-        except BaseException:
-            self._connection.close()
-            raise
+            except BaseException:
+                self._connection.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +55,20 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _create_or_check(self) -> None:
+        with self._transaction() as database:
+            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables and not database.execute("PRAGMA application_id").fetchone()[0]:
+                marks = (f"PRAGMA application_id = {self.application}", f"PRAGMA user_version = {self.version}")
+                for statement in (*self.schema, *marks):
+                    database.execute(statement)
+            found = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        if found != [self.application, self.version]:
+            raise self.error(
+                f"{self.path} belongs to another program, or has version {found[1]} of the format and not "
+                f"{self.version}; name another file, or use the program that wrote it"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -81,27 +90,3 @@ class SqliteFile:
                 f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that one; "
                 "if it is damaged or something else, name another file or move this one away"
             ) from error
-
-    def _check_version(self) -> None:
-        """Create the tables in a new file; refuse a file that is neither new nor of this format."""
-        if self._is_new():
-            with self._transaction():
-                if self._is_new():  # check again, now that no other process can write
-                    marks = (f"application_id = {self.application}", f"user_version = {self.version}")
-                    for statement in (*self.schema, *(f"PRAGMA {mark}" for mark in marks)):
-                        self._connection.execute(statement)
-        if self._mark("application_id") != self.application:
-            raise self.error(f"{self.path} is a SQLite file of another program; name another file")
-        version = self._mark("user_version")
-        if version != self.version:
-            raise self.error(
-                f"{self.path} has version {version} of the format, this program reads version {self.version}; "
-                "name another file, or use the program that wrote it"
-            )
-
-    def _is_new(self) -> bool:
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return tables == 0 and self._mark("application_id") == 0
-
-    def _mark(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -15,8 +15,8 @@ from peft import PeftConfig
 from transformers import PreTrainedModel
 from trl.trainer.utils import get_callable_name
 
+from ragen_trl.config.checks import REFUSED_ARGUMENTS
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.models import check_in_memory

@@ -23,7 +23,7 @@ import ragen_trl
 from ragen_trl import StarPOConfig, Trajectory, Turn, WarmStartConfig
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
-from ragen_trl.config.commands import ModelArguments, RunArguments
+from ragen_trl.config.options import ModelArguments, RunArguments
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.seeds import WARM_START
 from tests.support.project import ROOT
@@ -85,10 +85,10 @@ def test_every_command_is_one_that_the_package_takes(name: str, tmp_path: Path) 
             if command == "eval":
                 assert len(read_plan({}, options).tasks) == len(question["games"][run.game]["evaluations"])
             elif command == "train":
-                (_, _, args), _ = parse("train", {}, options, RunArguments, WarmStartConfig)
+                (_, _, args), _ = parse({}, options, RunArguments, WarmStartConfig)
                 assert args.seed == run.seed
             else:
-                parse("warm-start", {}, options, ModelArguments, WarmStartConfig)
+                parse({}, options, ModelArguments, WarmStartConfig)
 
 
 SLOW = """

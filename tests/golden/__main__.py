@@ -1,7 +1,7 @@
 """Tiny trainings of every kind: ``python -m tests.golden --out before.pt``, a change, ``… --compare before.pt``.
 
 On one machine a change that should alter nothing gives the same weights to the last bit, and one that alters the order
-of sums the same to 1e-6. The exit status is 1 if weights, losses or norms of gradients differ by more than ``--within``.
+of sums the same to 1e-6. The exit status is 1 if weights or logged figures differ by more than ``--within``.
 """
 
 import argparse

@@ -8,9 +8,8 @@ import pytest
 
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
-from ragen_trl.config.commands import RunArguments
+from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Picture, Trajectory, Turn, from_json, to_json
 
@@ -32,7 +31,7 @@ def recorded(folder: Path, **options: object) -> str:
 def test_only_options_of_play_are_read(folder: Path) -> None:
     others = {"output_dir": "precious", "overwrite": True, "push_to_hub": True, "trust_remote_code": True}
     model = recorded(folder, **others, learning_rate=123.0)
-    (run, _, args), _ = parse("train", {}, ["--model", model, "--use_cpu", "true"], RunArguments, WarmStartConfig)
+    (run, _, args), _ = parse({}, ["--model", model, "--use_cpu", "true"], RunArguments, WarmStartConfig)
     assert (run.env, args.max_turns) == ("ragen/Bandit-v0", 3)
     assert args.output_dir != "precious" and not run.overwrite
     assert not args.push_to_hub and not args.trust_remote_code and args.learning_rate != 123.0
@@ -42,7 +41,7 @@ def test_only_options_of_play_are_read(folder: Path) -> None:
 def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dict[str, str]) -> None:
     model, (option, value) = recorded(folder, **named), *named.items()
     with pytest.raises(OptionError, match=f"--{option} {value}"):
-        parse("train", {}, ["--model", model], RunArguments, WarmStartConfig)
+        parse({}, ["--model", model], RunArguments, WarmStartConfig)
     with pytest.raises(OptionError, match=f"--{option} {value}"):
         read_plan({}, ["--model", model])
 

@@ -17,8 +17,8 @@ from ragen_trl.astar_po.value_cache import (
     ValueCacheError,
     value_key,
 )
-from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.rollout.env_specs import EnvSpec
 from tests.support.ragen_trl.astar_runs import astar, cached, stored_keys
@@ -81,7 +81,7 @@ def test_a_run_that_asks_for_the_same_episodes_plays_none(filled: str, tmp_path:
     assert not (tmp_path / "values.sqlite").exists()
 
 
-@pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")
+@pytest.mark.filterwarnings("ignore::ragen_trl.config.checks.OffPolicySamplingWarning")
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, changes: dict[str, Any]) -> None:
     options = {**changes, "model": small_model(changes["model"])} if "model" in changes else changes

@@ -5,13 +5,12 @@ from pathlib import Path
 
 from ragen_trl.cli.options import parse
 from ragen_trl.cli.training_run import _quick_rows, evaluated
-from ragen_trl.config.commands import RunArguments
+from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
 
 def options(folder: Path, *words: str) -> tuple[RunArguments, StarPOConfig]:
-    (run, _, args), _ = parse("train", {}, [*words, "--output_dir", str(folder)], RunArguments, WarmStartConfig)
+    (run, _, args), _ = parse({}, [*words, "--output_dir", str(folder)], RunArguments, WarmStartConfig)
     return run, args
 
 

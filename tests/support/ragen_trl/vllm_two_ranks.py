@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
 from tests.support.ragen_trl.fake_vllm import install_fake_vllm
@@ -32,17 +31,6 @@ def starpo(folder: Path) -> dict[str, Any]:
     return result(trainer, last) | {"evaluated": evaluated.mean_return}
 
 
-def one_step_off(folder: Path) -> dict[str, Any]:
-    """Three updates beside unequally long rollouts, then the last of them again from a checkpoint."""
-    options = {**SERVER, "one_step_off_policy": True, "max_steps": 3, "save_strategy": "steps", "save_steps": 2}
-    runs = [small_trainer(folder / "one_step_off", lottery(draws=9), **options) for _ in range(2)]
-    lasts = [LastRollout(trainer) for trainer in runs]
-    runs[0].train()
-    torch.distributed.barrier()
-    runs[1].train(resume_from_checkpoint=str(folder / "one_step_off" / "checkpoint-2"))
-    return result(runs[0], lasts[0]) | {"resumed": result(runs[1], lasts[1])}
-
-
 def astar_po(folder: Path) -> dict[str, Any]:
     """Stage 1 with shares of different size, one of them empty, then two updates; one episode after the other."""
     options = {**SERVER, "num_generations": 1, "max_steps": 2, "rollout_batch_size": 1, **STAGE_1}
@@ -65,4 +53,4 @@ def result(trainer: StarPOTrainer, last: LastRollout) -> dict[str, Any]:
 def served(folder: Path) -> dict[str, Any]:
     """Everything above, with the fake in place of vLLM."""
     install_fake_vllm(pytest.MonkeyPatch())
-    return {"starpo": starpo(folder), "astar_po": astar_po(folder), "one_step_off": one_step_off(folder)}
+    return {"starpo": starpo(folder), "astar_po": astar_po(folder)}

@@ -1,5 +1,6 @@
 """RunState: a repeated command continues after what is done, and never mixes or deletes what is not its own."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
-from ragen_trl.cli.run_state import RunExistsError, RunState
+from ragen_trl.cli.stages import RunExistsError, RunState
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
@@ -75,3 +76,42 @@ def test_a_run_that_was_stopped_after_its_last_update_goes_on(
     assert f"going on from {tmp_path / 'run' / 'checkpoint-3'}" in capsys.readouterr().out
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert weights[0] == weights[1]
+
+
+def test_a_run_that_lacks_its_last_files_completes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: with summary.json a run counted as finished, whatever else was missing."""
+    for part in (small_model(), TOKENIZER):
+        part.save_pretrained(tmp_path / "model")
+    words = [
+        *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(tmp_path / "model")),
+        *(
+            "--eval_episodes",
+            "4",
+            "--max_turns",
+            "1",
+            "--think",
+            "false",
+            "--max_reply_length",
+            "8",
+            "--max_steps",
+            "1",
+        ),
+        *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
+        *("--hub_token", "hf_secret", "--output_dir", str(tmp_path / "run")),
+    ]
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["ragen-trl", *words])  # what the summary records
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "write_report", killed)
+        assert main(words) == 130
+    assert (tmp_path / "run" / "summary.json").exists() and not (tmp_path / "run" / "report.html").exists()
+    assert main(words) == 0
+    for name in ("report.html", "config.yaml", "stages.json", "summary.json"):
+        assert "hf_secret" not in (tmp_path / "run" / name).read_text(), name
+    assert main(words) == 2
+    assert "holds a finished run" in capsys.readouterr().err
