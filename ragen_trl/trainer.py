@@ -52,6 +52,7 @@ from ragen_trl.policies.vllm import (
     connect,
     one_server,
 )
+from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -636,6 +637,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             trl_seams.show_completions(self, *shown, by_function, columns)
         pairs = [(one, self._tasks.index(row)) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
+        # An episode whose environment failed says nothing about the policy: it has no outcome.
+        rewards[[summary.failed for summary in summaries]] = torch.nan
         rollout = RolloutBatch(
             trajectories=played,
             rank=self.accelerator.process_index,
@@ -687,7 +690,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id)
         # Whether any trajectory of the rollout, on any process, has several segments.
         batch["parted"] = torch.tensor(any(summary.segments > 1 for summary in chosen.summaries))
-        rows = range(len(batch["advantages"])) if used else range(0)
+        failed = [one.limit in FAILURES for one in source.trajectories]
+        rows = [row for row, owner in enumerate(batch["trajectory"].tolist()) if used and not failed[owner]]
         batch = select_rows(batch, rows, chosen.most_rows)  # as many passes on every process
         if advantages is not None:
             with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):

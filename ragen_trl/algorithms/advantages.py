@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from ragen_trl.algorithms.filtering import ZERO_STD, as_groups
+from ragen_trl.algorithms.filtering import ZERO_STD, as_groups, std_of_known
 from ragen_trl.system.float64 import float64_tensor, in_float64
 
 
@@ -25,7 +25,8 @@ def group_advantages(
     batch, or 1 without the ε.
 
     Args:
-        returns: (P · G,) raw returns, groups contiguous.
+        returns: (P · G,) raw returns, groups contiguous; NaN for an episode without an outcome, with which nothing is
+            compared.
         group_size: G, at least 2.
         baseline: What is subtracted from each return.
         scale: What the difference is divided by.
@@ -33,7 +34,7 @@ def group_advantages(
         eps: Added to the standard deviation (verl 1e-6, TRL 1e-4).
 
     Returns:
-        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding.
+        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding, and for NaN.
 
     Raises:
         ValueError: If ``group_size`` is under 2 or does not divide the number of returns, or an option is unknown.
@@ -43,16 +44,18 @@ def group_advantages(
         tensor([ 1.0000, -0.3333, -0.3333, -0.3333])
     """
     groups = as_groups(returns, group_size)
-    centred = groups - groups.mean(dim=1, keepdim=True)
-    flat = centred.abs().amax(dim=1, keepdim=True) <= ZERO_STD * groups.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+    known = ~groups.isnan()
+    count, largest = known.sum(dim=1, keepdim=True), groups.nan_to_num(nan=0.0).abs().amax(dim=1, keepdim=True)
+    centred = (groups - groups.nanmean(dim=1, keepdim=True)).masked_fill(~known, 0.0)
+    flat = centred.abs().amax(dim=1, keepdim=True) <= ZERO_STD * largest.clamp(min=1.0)
     if baseline == "leave_one_out":
-        centred = centred * group_size / (group_size - 1)
+        centred = centred * count / (count - 1).clamp(min=1)
     elif baseline != "mean":
         raise ValueError(f"baseline is {baseline!r}; choose 'mean' or 'leave_one_out'")
     if scale == "group":
-        centred = centred / (groups.std(dim=1, correction=ddof, keepdim=True) + eps)
+        centred = centred / (std_of_known(groups, 1, ddof) + eps)
     elif scale == "batch":
-        centred = centred / (groups.std(correction=ddof) + eps)
+        centred = centred / (std_of_known(groups, ddof=ddof) + eps)
     elif scale != "none":
         raise ValueError(f"scale is {scale!r}; choose 'group', 'batch' or 'none'")
     return centred.masked_fill(flat, 0.0).reshape(-1)

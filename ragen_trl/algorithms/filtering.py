@@ -16,19 +16,30 @@ def group_std(returns: torch.Tensor, group_size: int) -> torch.Tensor:
     """Sample standard deviation (ddof 1) of each group's returns.
 
     Args:
-        returns: (P · G,) raw returns, groups contiguous.
+        returns: (P · G,) raw returns, groups contiguous; NaN for an episode without an outcome, which is left out.
         group_size: G, at least 2.
 
     Returns:
-        (P,) standard deviations; exactly 0 where the spread is only rounding.
+        (P,) standard deviations; exactly 0 where the spread is only rounding, or fewer than two are left.
 
     Raises:
         ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
     """
     groups = as_groups(returns, group_size)
-    std = groups.std(dim=1, correction=1)
-    scale = groups.abs().amax(dim=1).clamp(min=1.0)
+    std = std_of_known(groups, dim=1).squeeze(1)
+    scale = groups.nan_to_num(nan=0.0).abs().amax(dim=1).clamp(min=1.0)
     return torch.where(std <= ZERO_STD * scale, torch.zeros_like(std), std)
+
+
+def std_of_known(values: torch.Tensor, dim: int | None = None, ddof: int = 1) -> torch.Tensor:
+    """Standard deviation without NaN, of all values or along ``dim``, which is kept; 0 for fewer than two."""
+    known = ~values.isnan()
+    axes = list(range(values.ndim)) if dim is None else [dim]
+    count = known.sum(dim=axes, keepdim=True)
+    zeros = values.nan_to_num(nan=0.0)
+    centred = (zeros - zeros.sum(dim=axes, keepdim=True) / count.clamp(min=1)).masked_fill(~known, 0.0)
+    variance = centred.square().sum(dim=axes, keepdim=True) / (count - ddof).clamp(min=1)
+    return torch.where(count > 1, variance, 0.0).sqrt()
 
 
 def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:

@@ -35,7 +35,7 @@ def gigpo_advantages(
 
     Args:
         turn_rewards: (P · G, K) reward of each turn, groups contiguous.
-        turn_mask: (P · G, K), 1 at turns that were played.
+        turn_mask: (P · G, K), 1 at turns that were played; a row of 0 is an episode without an outcome.
         anchors: For each row the states in which its turns began, one per played turn; observations, for example.
         group_size: G, at least 2.
         gamma: Discount per turn of the step returns.
@@ -62,7 +62,8 @@ def gigpo_advantages(
     step_returns, _ = turn_gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
     states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
     steps[mask] = _compare(step_returns[mask], states, 1, eps if scale == "group" else None)
-    episodes = group_advantages(turn_rewards.sum(dim=1), group_size, scale=scale, eps=eps)  # (P · G,)
+    totals = turn_rewards.sum(dim=1).masked_fill(~mask.any(dim=1), torch.nan)  # NaN: an episode without an outcome
+    episodes = group_advantages(totals, group_size, scale=scale, eps=eps)  # (P · G,)
     return torch.where(mask, episodes[:, None] + step_weight * steps, 0.0)
 
 

@@ -228,8 +228,9 @@ class AStarPOTrainer(StarPOTrainer):
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
         measured = in_return_ranges(rollout.summaries, rollout.returns, self.values)
-        self._window.append(tuple(column.cpu() for column in measured.columns))
-        advantages = measured.advantages
+        known = ~measured.returns.isnan()  # an environment that failed gave no return
+        self._window.append(tuple(column.cpu()[known.cpu()] for column in measured.columns))
+        advantages = measured.advantages[known]
         self.record(
             "train",
             {
@@ -240,7 +241,7 @@ class AStarPOTrainer(StarPOTrainer):
                 "astar/trainable_starts": float(sum(len(values.trainable) for values in self.values.values())),
             },
         )
-        return advantages
+        return measured.advantages.nan_to_num(nan=0.0)
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""

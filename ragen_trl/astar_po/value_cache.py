@@ -189,7 +189,7 @@ def check_finite(seed: int, index: int, episode_return: float) -> None:
 
 
 # Options that are part of ``reward``, and one that ``reply_prefix`` contains.
-_PENALTIES = ("format_penalty", "cut_penalty", "env_failure_penalty")
+_PENALTIES = ("format_penalty", "cut_penalty")
 _ELSEWHERE = (*_PENALTIES, "force_reply_prefix")
 
 

@@ -83,7 +83,7 @@ class RolloutBatch:
         rank: Index of this process.
         ranks: Index of the process that has each of the B trajectories; ascending within a rollout until `balanced`.
         rewards: (B, F) rewards of the environment (first) and of the extra reward functions, unweighted; NaN where a
-            function gave none.
+            function gave none, and all NaN where the environment failed.
         weights: (F,) weights of the reward functions.
         summaries: Summaries of all B trajectories, groups contiguous.
         group_size: G; B is a multiple of it.
@@ -108,8 +108,11 @@ class RolloutBatch:
 
     @property
     def returns(self) -> torch.Tensor:
-        """(B,) raw returns: the weighted sum of the environment's return and the extra rewards."""
-        return (self.rewards * self.weights).nansum(dim=1)
+        """(B,) raw returns: the weighted sum of the environment's return and the extra rewards.
+
+        NaN for an episode whose environment failed: it has no outcome, is compared with nothing and not trained on.
+        """
+        return (self.rewards * self.weights).nansum(dim=1).masked_fill(self.rewards.isnan().all(dim=1), torch.nan)
 
     @property
     def local_indices(self) -> list[int]:
@@ -140,7 +143,8 @@ class RolloutBatch:
     def turn_rewards(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(B, K) rewards per turn, and (B, K) bool, true where a turn was played. A row's rewards sum to its return.
 
-        The extra reward functions rate a whole trajectory; their reward is added to its last turn.
+        The extra reward functions rate a whole trajectory; their reward is added to its last turn. The row of an
+        episode whose environment failed has no turn.
         """
         width = max((len(summary.turn_rewards) for summary in self.summaries), default=0)
         returns = self.returns
@@ -148,6 +152,8 @@ class RolloutBatch:
         mask = torch.zeros((len(self.summaries), width), dtype=torch.bool, device=rewards.device)
         for row, summary in enumerate(self.summaries):
             count = len(summary.turn_rewards)
+            if summary.failed:
+                continue
             rewards[row, :count] = rewards.new_tensor(summary.turn_rewards) * self.weights[0]
             mask[row, :count] = True
             rewards[row, count - 1] += returns[row] - rewards[row].sum()

@@ -160,9 +160,6 @@ class MannerOptions(TokenOptions):
         True, "Start every reply with <think> (or <answer>), which is given and not trained, as in RAGEN."
     )
     cut_penalty: float = option(0.0, "Reward added to a turn whose reply was cut by a token limit.", "(-inf, 0]")
-    env_failure_penalty: float = option(
-        -2.0, "Reward of a turn in which the environment crashed or took too long; its episode ends.", "(-inf, 0]"
-    )
 
 
 @dataclass

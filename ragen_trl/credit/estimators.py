@@ -5,12 +5,13 @@ Two layouts of columns meet here: TRL's completions begin after the first prompt
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from ragen_trl.algorithms.advantages import group_advantages, moments, whiten_with
+from ragen_trl.algorithms.filtering import std_of_known
 from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.batching.batch import collate, completion_columns
@@ -37,7 +38,8 @@ def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Te
     total = torch.zeros_like(rollout.returns)
     for rewards, weight in zip(rollout.rewards.T, rollout.weights, strict=True):
         total += weight * _normalised(rewards.reshape(-1, size)).reshape(-1)
-    return (total - total.mean()) / (total.std() + 1e-4)  # ε as in TRL
+    total = total.masked_fill(rollout.returns.isnan(), torch.nan)
+    return ((total - total.nanmean()) / (std_of_known(total) + 1e-4)).nan_to_num(nan=0.0)  # ε as in TRL
 
 
 def _normalised(groups: torch.Tensor) -> torch.Tensor:
@@ -58,7 +60,7 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     rewards, mask = rollout.turn_rewards()
     size = rollout.group_size
     if args.advantage == "gigpo":
-        anchors = [summary.anchors for summary in rollout.summaries]
+        anchors = [() if summary.failed else summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
     elif args.advantage == "mt_grpo":
@@ -152,6 +154,8 @@ def critic_advantages(
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
     turn_rewards = rollout.turn_rewards()[0][rollout.local_indices].to(values.device)
     credit = critic_credit(trajectories, turn_rewards, values, after, args)
+    sound = torch.tensor([one.limit not in FAILURES for one in trajectories], dtype=torch.bool, device=values.device)
+    credit = replace(credit, mask=credit.mask & sound[:, None], action_mask=credit.action_mask & sound[:, None])
     advantages = credit.advantages
     if args.whiten_advantages:
         advantages = whiten_with(advantages, credit.action_mask, total(moments(advantages, credit.action_mask)))

@@ -79,7 +79,7 @@ class EnvPool:
                 starts,
                 max_length=args.max_completion_length,
                 executor=self._executor,
-                penalties=Penalties(args.cut_penalty, args.env_failure_penalty),
+                penalties=Penalties(args.cut_penalty),
                 renew=self.replace,
                 window=args.window_turns,
                 batch_size=args.rollout_batch_size,

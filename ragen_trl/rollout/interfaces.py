@@ -80,12 +80,9 @@ class Penalties:
 
     Attributes:
         cut: Added if a token limit cut the reply.
-        failure: Added if the environment crashed or exceeded its time limit. -2 is below what honest failures cost in
-            the environments of `ragen_envs` under the default limits, so no policy gains by crashing one.
     """
 
     cut: float = 0.0
-    failure: float = -2.0
 
 
 Renew = Callable[[TurnEnv, Failure], TurnEnv]

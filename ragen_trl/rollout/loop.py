@@ -11,7 +11,7 @@ How an episode ends. *Valued* says whether a critic may value the rest (as far a
 | the task is over: *terminated*; all others are *truncated* | ``""`` | the environment's reward | no |
 | a limit of the environment | ``turns``, ``actions``, ``env`` | the environment's reward | yes |
 | the next prompt fills the trajectory's length or the model's context | ``context`` | the same | yes |
-| ``step`` raises an exception | ``crash`` | traceback in ``info["error"]``, `Penalties.failure` | no |
+| ``step`` raises an exception | ``crash`` | traceback in ``info["error"]`` | no |
 | ``step`` takes longer than its time limit | ``timeout`` | the same | no |
 | the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; not stepped | no |
 
@@ -150,7 +150,7 @@ def _take_turns(
     for (request, reply), outcome in zip(answered, outcomes, strict=True):
         episode, penalty = episodes[request.row], penalties.cut if reply.cut else 0.0
         if isinstance(outcome, Failure):
-            episode.fail(request, reply, penalties.failure + penalty, outcome.kind, outcome.text)
+            episode.fail(request, reply, penalty, outcome.kind, outcome.text)
             if renew is not None:
                 executor.attempt(partial(renew, episode.env, outcome))  # for later episodes; a failure is logged
         else:

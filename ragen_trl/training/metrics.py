@@ -20,16 +20,18 @@ def rollout_figures(
 
     ``envs`` are the names of all environments of the run; with several there are also means of each that was played
     (``"Sokoban-v0/success"``). ``functions`` are the names of the reward functions, ``scale`` is ``scale_rewards``.
-    ``rollout/env_failures`` counts the episodes that ended because an environment crashed or hung.
+    ``rollout/env_failures`` counts the episodes that ended because an environment crashed or hung, of which the other
+    figures know nothing.
     """
     figures: dict[str, float] = {}
     for name in ("", *(dict.fromkeys(envs) if len(set(envs)) > 1 else ())):  # "": all environments together
-        played = [summary.measures for summary in rollout.summaries if name in ("", summary.env)]
+        played = [one.measures for one in rollout.summaries if name in ("", one.env) and not one.failed]
         prefix = f"{name}/" if name else ""
         figures |= {prefix + key: fmean(one[key] for one in played) for key in (played[0] if played else {})}
     figures["rollout/env_failures"] = float(sum(summary.failed for summary in rollout.summaries))
-    lengths = torch.tensor([summary.measures["reply_tokens"] for summary in rollout.summaries], dtype=torch.float64)
-    ended = torch.tensor([not summary.cut for summary in rollout.summaries])
+    sound = [summary for summary in rollout.summaries if not summary.failed] or rollout.summaries
+    lengths = torch.tensor([summary.measures["reply_tokens"] for summary in sound], dtype=torch.float64)
+    ended = torch.tensor([not summary.cut for summary in sound])
     weights = rollout.weights.double().cpu()
     return {
         **figures,

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.algorithms.advantages import group_advantages, moments, whiten, whiten_with
+from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from tests.support.project import VECTORS as VECTOR_FILE
 
@@ -237,3 +238,16 @@ def test_rewards_equal_up_to_rounding_give_exactly_zero(dtype: torch.dtype) -> N
     assert mt_grpo_advantages(rewards, mask, rewards[:, 0], 4, eps=0.0).tolist() == [[0.0]] * 4
     assert gigpo_advantages(rewards, mask, states, 4).dtype == dtype
     assert mt_grpo_advantages(rewards, mask, rewards[:, 0], 4).dtype == dtype
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("baseline", ["mean", "leave_one_out"])
+def test_an_episode_without_an_outcome_changes_no_other(baseline: Any, scale: Any) -> None:
+    """Groups of four, of which one and all have no return: what is left is compared as if they had not been played."""
+    nan = float("nan")
+    returns = torch.tensor([1.0, nan, 0.0, 2.0, nan, nan, nan, nan])
+    found = group_advantages(returns, 4, baseline, scale)
+    expected = group_advantages(torch.tensor([1.0, 0.0, 2.0]), 3, baseline, scale)
+    torch.testing.assert_close(found[[0, 2, 3]], expected)
+    assert found[[1, 4, 5, 6, 7]].tolist() == [0.0] * 5
+    assert group_std(returns, 4).tolist() == [1.0, 0.0]

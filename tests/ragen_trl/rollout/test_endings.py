@@ -30,7 +30,7 @@ def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     healthy, crashed, short = play(envs, Talker(), starts(3), executor=EnvExecutor(workers), renew=shelf.renew)
     assert (len(healthy.turns), healthy.terminated, len(short.turns)) == (3, True, 1)
     assert (crashed.terminated, crashed.truncated, crashed.limit) == (False, True, "crash")
-    assert [turn.reward for turn in crashed.turns] == [1.0, -2.0]
+    assert [turn.reward for turn in crashed.turns] == [1.0, 0.0]
     error = crashed.turns[1].info["error"]
     assert error.startswith("Traceback")
     assert error.endswith("ConnectionError: nobody answers at 2\n")
@@ -53,7 +53,7 @@ def test_a_step_over_its_time_ends_its_episode_and_no_other(gate: Event) -> None
     envs, shelf = [Faulty(2, hangs=[1], gate=gate), Quiz(2)], Shelf(Quiz(1))
     hung, healthy = play(envs, Talker(), starts(2), executor=EnvExecutor(timeout=0.1), renew=shelf.renew)
     assert (len(hung.turns), hung.terminated, hung.truncated, hung.limit) == (1, False, True, "timeout")
-    assert hung.episode_return == -2.0
+    assert hung.episode_return == 0.0
     assert hung.turns[0].info["error"].startswith("no answer within 0.1 s")
     assert "_perhaps_fail" in hung.turns[0].info["error"]
     assert (len(healthy.turns), healthy.terminated) == (2, True)
@@ -71,7 +71,7 @@ def test_a_reset_that_fails_is_tried_in_a_new_environment() -> None:
 def test_a_policy_without_a_reply_ends_its_row_before_the_environment_hears_of_it() -> None:
     envs = [Quiz(3), Quiz(3), Quiz(1)]
     policy = Talker(chat=None, errors=[(0, 1), (1, 2)])
-    early, late, whole = play(envs, policy, starts(3), penalties=Penalties(cut=-9.0, failure=-9.0))
+    early, late, whole = play(envs, policy, starts(3), penalties=Penalties(cut=-9.0))
     assert [(row.limit, row.truncated, row.terminated) for row in (early, late)] == [("error", True, False)] * 2
     assert [turn.reward for turn in early.turns] == [0.0]
     assert [turn.reward for turn in late.turns] == [1.0, 0.0]

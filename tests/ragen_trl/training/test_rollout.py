@@ -231,14 +231,14 @@ def gate() -> Iterator[Event]:
 def test_training_goes_on_among_environments_that_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Event, limit: str
 ) -> None:
-    options: dict[str, Any] = {"advantage": "turn_gae", "env_failure_penalty": -3.0}
+    options: dict[str, Any] = {"advantage": "turn_gae"}
     if limit == "timeout":
         monkeypatch.setattr(Fragile, "gate", gate)
         options["env_timeout"] = 0.2
     trainer = run(tmp_path, fragile, **options)
     failed = [one for one in trainer.played if one.limit == limit]
     assert 0 < len(failed) < len(trainer.played) == 32
-    assert {one.turns[-1].reward for one in failed} == {-3.0}
+    assert {one.turns[-1].reward for one in failed} == {0.0}
     assert {len(one.turns) for one in failed} == {2}
     assert sum(logged(trainer, "rollout/env_failures")) == len(failed)
     assert all(map(math.isfinite, logged(trainer, "loss")))
@@ -258,3 +258,23 @@ def test_nothing_is_worth_anything_after_a_failure() -> None:
     """However limits are valued: there is no state."""
     for limit, worth in (("crash", False), ("timeout", False), ("turns", True)):
         assert goes_on(made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit), "all") == worth
+
+
+@pytest.mark.parametrize("advantage", ["group", "gigpo", "mt_grpo", "gae"])
+def test_an_episode_whose_environment_failed_is_not_learnt_from(tmp_path: Path, advantage: str) -> None:
+    """Nothing is trained on of it, and the others have the advantages that they have without it."""
+    trainer = run(tmp_path, fragile, advantage=advantage)
+    failed = [one.limit == "crash" for one in trainer.played]
+    assert 0 < sum(failed) < len(failed)
+    trained = {tuple(row) for batch in trainer.batches for row in contexts(batch)}
+    assert not trained & {one.token_ids for one, fails in zip(trainer.played, failed, strict=True) if fails}
+    learnt, credited = trainer.learnt[0], trainer.credited[0]
+    assert learnt.returns.isnan().tolist() == [summary.failed for summary in learnt.summaries]
+    assert bool(credited.isfinite().all())
+    if advantage == "group":
+        for first in range(0, len(learnt.returns), 4):
+            sound = ~learnt.returns[first : first + 4].isnan()
+            if sound.sum() > 1:
+                alone = group_advantages(learnt.returns[first : first + 4][sound], int(sound.sum()))
+                torch.testing.assert_close(credited[first : first + 4][sound], alone)
+            assert not credited[first : first + 4][~sound].any()
