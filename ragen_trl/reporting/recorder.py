@@ -188,7 +188,8 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
             "env": rollout.summaries[row].env,
             "seed": trajectory.seed,
             "outcome_seed": trajectory.outcome_seed,
-            "return": _rounded(returns[row]),
+            # Without an outcome, since the environment failed: what was paid before.
+            "return": _rounded(trajectory.episode_return if math.isnan(returns[row]) else returns[row]),
             "success": trajectory.success,
             "kept": group in kept,
             "end": trajectory.limit,
