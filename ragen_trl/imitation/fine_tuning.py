@@ -1,14 +1,19 @@
 """Warm start: supervised fine-tuning on demonstrations, with enough noise to leave something for RL to improve.
 
 Demonstrations are played by the loop that trains later, so prompts, masks and token ids are the same as in rollouts.
+TRL's ``SFTTrainer`` learns from them. A warm start that was stopped goes on from its last checkpoint, if it is the same
+warm start: a digest tells, of the demonstrations token for token, the weights that it begins with, and how it learns.
 """
 
 import json
+import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +22,40 @@ import numpy as np
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase
-from trl import SFTConfig
+from transformers.trainer_utils import SaveStrategy
+from trl import SFTConfig, SFTTrainer
 
-from ragen_envs import AgentTurns, demonstration
+from ragen_envs import AgentTurns, NoOracleError, demonstration, explain
+from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
-from ragen_trl.imitation.explained import Explained
-from ragen_trl.imitation.resuming import checkpoints_in, digest, forget, stopped_at
-from ragen_trl.imitation.supervised import PackedSFTTrainer
 from ragen_trl.policies.models import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import EnvSpec, env_specs
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
-from ragen_trl.system.atomic import move_into_place, partial_of
+from ragen_trl.system.atomic import move_into_place, partial_of, write_atomically
+from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.progress import progress_bar
+from ragen_trl.training.checkpoints import last_whole_checkpoint
 from ragen_trl.training.launch import use_one_device, without_tied_head
+from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
 from ragen_trl.training.training_bar import TrainingBar, show_progress
 from ragen_trl.trajectory import Trajectory
 
-# With a held-out share: how often its loss is computed in a pass over the demonstrations, and after how many times
-# without a new minimum learning stops.
-_TESTS_OF_A_PASS = 4
+logger = logging.getLogger(__name__)
+
+# How often a pass over the demonstrations is saved, and the loss of what is held out computed; after how many times
+# without a new minimum of it learning stops.
+_SAVES_OF_A_PASS = 4
 _PATIENCE = 3
+_BEGUN = "begun.json"  # holds the digest until the folder is whole
 
 
 def demonstrate(
@@ -57,14 +67,31 @@ def demonstrate(
 ) -> list[Trajectory]:
     """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses.
 
-    All processes play the same episodes. One that fails in its environment on any of them is left out on all.
+    Where replies have thoughts, `ragen_envs.explain` gives them. A thought stays empty in an environment that explains
+    nothing, and in a reply that would be longer than ``max_reply_length`` tokens with it. All processes play the same
+    episodes. One that fails in its environment on any of them is left out on all.
     """
-    count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
-    explained = Explained(chat, args.max_reply_length)
+    count, most = min(args.max_actions_per_turn, config.demo_actions_per_turn), args.max_reply_length
+    notes: dict[str, str] = {}  # what to say, once
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
-        return explained(turns, demonstration(turns, turns.actions_left, count, random, config.noise), random)
+        actions = demonstration(turns, turns.actions_left, count, random, config.noise)
+        reply = turns.format_reply(actions)
+        if turns.reply_format.think:
+            try:
+                explained = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))
+            except NoOracleError as error:
+                notes["none"] = f"demonstrations have empty thoughts: {error}"
+                return reply
+            if len(chat.encode_reply(explained)) <= most:
+                return explained
+            notes["long"] = (
+                f"some demonstrations leave their thought empty, which is longer than max_reply_length={most}"
+            )
+        elif len(chat.encode_reply(reply)) > most:
+            notes["cut"] = f"some demonstrated replies are longer than max_reply_length={most}: they are cut in play"
+        return reply
 
     policy = ScriptedPolicy(script, chat)
     specs, pool = env_specs(env, args), EnvPool(args, partial(write_calls_as, chat))
@@ -76,6 +103,8 @@ def demonstrate(
             trajectories += pool.play(pool.take(specs * len(starts)), policy, starts)
             bar.update(len(starts))
     pool.close()
+    for note in notes.values():
+        logger.warning("%s", note)
     failed = set(gather_object([one.seed for one in trajectories if one.limit in FAILURES]))
     return [one for one in trajectories if one.seed not in failed]
 
@@ -90,6 +119,25 @@ def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
     return Dataset.from_dict(rows)
 
 
+class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
+    """TRL's ``SFTTrainer`` with rows stored as prefix trees; a model that cannot be packed is trained as TRL does.
+
+    All demonstrations of an environment begin with its instruction, and only replies are learnt, so most of what TRL
+    would compute is the same in every row or not asked for. Relies on ``compute_loss`` calling the model once, with
+    ``fused_lm_head=True``, and reading ``log_probs``, ``entropy``, ``is_top1`` and ``label_mask``.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._shares_prefixes = can_share_prefixes(self, self.aux_loss_enabled)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """As in TRL."""
+        if self._shares_prefixes:
+            model = PackedModel(model, without_wrappers(self, model))
+        return super().compute_loss(model, inputs, *args, **options)
+
+
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -101,8 +149,9 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all. Until then ``<output_dir>.partial`` has a checkpoint of every ten
-    minutes, from which the same call goes on. Processes share each batch; the main one writes.
+    The folder appears complete or not at all. Until then ``<output_dir>.partial`` has a checkpoint of every quarter of
+    a pass, from which the same call goes on; its weights at the end are the same as without a stop. Launches that
+    divide the model begin again. Processes share each batch; the main one writes.
 
     Args:
         model: The model; its weights change.
@@ -125,18 +174,27 @@ def warm_start(
     """
     check_observation(args)
     target = Path(output_dir)
-    partial = partial_of(target)
-    _check_target(target)
+    folder = partial_of(target)
+    replaceable = not target.exists() or (target / "warm_start.json").exists()
+    if not replaceable and (target.is_file() or any(target.iterdir())):
+        raise OptionError(f"{target} holds something other than a warm start, so it is not replaced; name another")
     later = played_later(env, args)
     noise = {"noise": config.noise} if demonstrations is None else {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
     _check_learnable(demonstrations)
-    trainer = _fit(model, tokenizer, args, config, demonstrations, partial)
-    note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
-    note |= {"updates": trainer.state.global_step} | _held_out_note(trainer)
+    trainer = _fit(model, tokenizer, args, config, demonstrations, folder)
+    note: dict[str, Any] = {"demonstrations": len(demonstrations), **noise}
+    note |= {"successes": sum(one.success for one in demonstrations), "updates": trainer.state.global_step}
+    losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
+    if losses:  # of what was held out, and the update after which the weights were taken
+        note |= {"held_out_losses": losses, "best_update": min(losses, key=losses.__getitem__)}
     if args.process_index == 0:
-        _finish(partial, target, note, later, args)
+        save_play_options(folder, later, args)
+        (folder / "warm_start.json").write_text(json.dumps(note, indent=2))
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        (folder / _BEGUN).unlink(missing_ok=True)
+        move_into_place(target)
     trainer.accelerator.wait_for_everyone()
     return target
 
@@ -149,6 +207,28 @@ def check_observation(args: StarPOConfig) -> None:
         )
 
 
+def held_out_of(demonstrations: int, share: float) -> int:
+    """How many demonstrations are not learnt; `OptionError` if none would be left."""
+    held_out = math.ceil(share * demonstrations)
+    if held_out == demonstrations:
+        raise OptionError(
+            f"demo_held_out={share} leaves none of {demonstrations} demonstrations to learn from; lower it (0 holds "
+            "out nothing), or play more demonstrations"
+        )
+    return held_out
+
+
+def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
+    if not demonstrations:
+        raise DemonstrationsError("there are no demonstrations; play more episodes, or keep more of them")
+    for trajectory in demonstrations:
+        if not all(turn.prompt_ids and turn.reply_ids for turn in trajectory.turns):
+            raise DemonstrationsError(
+                f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
+                "ragen_trl.imitation.demonstrations.demonstrations_from and the chat of the model that learns"
+            )
+
+
 def _fit(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -157,6 +237,7 @@ def _fit(
     demonstrations: Sequence[Trajectory],
     folder: Path,
 ) -> PackedSFTTrainer:
+    """Learn, from the last checkpoint in ``folder`` if it is of the same warm start, and save the model there."""
     held_out = held_out_of(len(demonstrations), config.demo_held_out)
     chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
     aside = [one for row, one in enumerate(demonstrations) if row in chosen]
@@ -164,18 +245,27 @@ def _fit(
     examples, others = to_examples(learnt), to_examples(aside)
     trained = [value.requires_grad for value in model.parameters()]
     settings = {**asdict(config), "seed": args.seed, "bf16": args.bf16, "processes": args.world_size}
-    begun = digest(model, (examples, others) if aside else (examples,), settings)
+    begun = json.dumps({"digest": _digest(model, (examples, others) if aside else (examples,), settings)})
     routes = getattr(model.config, "output_router_logits", None)
     trainer = PackedSFTTrainer(
         model,
-        args=_sft_config(checkpoints_in(folder), args, config, len(examples)),
+        args=_sft_config(folder / "checkpoints", args, config, len(examples)),
         train_dataset=examples,
         eval_dataset=others if aside else None,
         processing_class=tokenizer,
         callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
         peft_config=lora(config.demo_lora_r, config.demo_lora_r),
     )
-    checkpoint = stopped_at(trainer, folder, begun)
+    divided = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    if divided and not aside:  # nobody would go on from its checkpoints
+        trainer.args.save_strategy = SaveStrategy.NO
+    if args.process_index == 0:
+        note = folder / _BEGUN
+        if divided or not note.exists() or note.read_text(encoding="utf-8") != begun:
+            shutil.rmtree(folder, ignore_errors=True)
+            write_atomically(note, begun)
+    trainer.accelerator.wait_for_everyone()
+    checkpoint = None if divided else last_whole_checkpoint(folder / "checkpoints")
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     with without_tied_head(model):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -192,33 +282,6 @@ def _fit(
         trainer.save_model(str(folder))  # with the tokenizer
     trainer.accelerator.wait_for_everyone()  # they may still read the weights of the smallest loss
     return trainer
-
-
-def held_out_of(demonstrations: int, share: float) -> int:
-    """How many demonstrations are not learnt; `OptionError` if none would be left."""
-    held_out = math.ceil(share * demonstrations)
-    if held_out == demonstrations:
-        raise OptionError(
-            f"demo_held_out={share} leaves none of {demonstrations} demonstrations to learn from; lower it (0 holds "
-            "out nothing), or play more demonstrations"
-        )
-    return held_out
-
-
-def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:
-    """The loss of what was held out, and after which update the weights were taken; nothing without any."""
-    losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
-    if not losses:
-        return {}
-    best = min(losses, key=losses.__getitem__)
-    return {"held_out_losses": losses, "best_update": best}
-
-
-def _finish(partial: Path, target: Path, note: dict[str, Any], later: list[EnvSpec], args: StarPOConfig) -> None:
-    save_play_options(partial, later, args)
-    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
-    forget(partial)
-    move_into_place(target)
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:
@@ -242,9 +305,9 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         max_length=None,
         gradient_checkpointing=False,
         eval_strategy="steps" if stops else "no",
-        save_strategy="steps" if stops else "no",
-        eval_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
-        save_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
+        save_strategy="steps",
+        eval_steps=math.ceil(of_a_pass / _SAVES_OF_A_PASS),
+        save_steps=math.ceil(of_a_pass / _SAVES_OF_A_PASS),
         load_best_model_at_end=stops,
         save_total_limit=1,
         restore_callback_states_from_checkpoint=True,  # patience
@@ -263,19 +326,17 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
     return settings
 
 
-def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
-    if not demonstrations:
-        raise DemonstrationsError("there are no demonstrations; play more episodes, or keep more of them")
-    for trajectory in demonstrations:
-        if not all(turn.prompt_ids and turn.reply_ids for turn in trajectory.turns):
-            raise DemonstrationsError(
-                f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
-                "ragen_trl.imitation.demonstrations.demonstrations_from and the chat of the model that learns"
-            )
-
-
-def _check_target(target: Path) -> None:
-    if target.exists() and not target.is_dir():
-        raise OptionError(f"{target} is a file; give a folder")
-    if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
-        raise OptionError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; name another")
+def _digest(model: PreTrainedModel, data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
+    """SHA-256 of what a warm start comes from: the model before the first update, the examples, the settings."""
+    known = {**settings, "model": model.config.to_dict()}
+    found = sha256(json.dumps(known, sort_keys=True, default=str).encode())
+    for name, value in model.named_parameters():
+        hash_weight(found, name, value.detach())
+    for examples in data:
+        table = examples.with_format("arrow")[:]
+        for name in table.column_names:
+            rows = table[name].combine_chunks()
+            found.update(f"{name} {len(rows)}".encode())
+            found.update(rows.value_lengths().to_numpy())
+            found.update(rows.flatten().to_numpy())
+    return found.hexdigest()

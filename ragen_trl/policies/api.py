@@ -261,9 +261,8 @@ class ApiPolicy(Policy):
         """The answer of the cache or of the server, or why there is none."""
         stored = None if self.cache is None else self.cache.get(question)
         if stored is not None:
-            answer = read_answer(stored)
-            self.counts.count(answer, stored=True)
-            return answer
+            self.counts.add(stored_answers=1)
+            return read_answer(stored)
         try:
             answer = self._client.complete(question["payload"], stop)
         except ApiError as error:
@@ -271,5 +270,5 @@ class ApiPolicy(Policy):
                 stop.set()  # the other requests would fail as well
             self.counts.add(failures=1)
             return error
-        self.counts.count(answer, stored=False)
+        self.counts.count(answer)
         return answer if self.cache is None else read_answer(self.cache.put(question, answer.body))

@@ -93,9 +93,7 @@ class ApiCounts:
         without_usage: How many of those do not give their tokens, so tokens and cost are too low.
         prompt_tokens: Tokens sent for the answers.
         completion_tokens: Tokens written in the answers.
-        stored_answers: Answers read from the cache; they were paid for earlier.
-        stored_prompt_tokens: Tokens sent for the stored answers.
-        stored_completion_tokens: Tokens written in the stored answers.
+        stored_answers: Answers read from the cache; they were paid for earlier, and add nothing to the tokens.
         prices: If given, costs are counted as well.
     """
 
@@ -107,8 +105,6 @@ class ApiCounts:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     stored_answers: int = 0
-    stored_prompt_tokens: int = 0
-    stored_completion_tokens: int = 0
     prices: Prices | None = None
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -118,39 +114,29 @@ class ApiCounts:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
 
-    def count(self, answer: Answer, stored: bool) -> None:
-        """Count an answer, of the server or of the cache."""
-        sent, written = answer.prompt_tokens or 0, answer.completion_tokens or 0
-        if stored:
-            self.add(stored_answers=1, stored_prompt_tokens=sent, stored_completion_tokens=written)
-            return
-        unmetered = answer.prompt_tokens is None or answer.completion_tokens is None
-        self.add(answers=1, without_usage=int(unmetered), prompt_tokens=sent, completion_tokens=written)
+    def count(self, answer: Answer) -> None:
+        """Count an answer of the server."""
+        sent, written = answer.prompt_tokens, answer.completion_tokens
+        unmetered = sent is None or written is None
+        self.add(answers=1, without_usage=int(unmetered), prompt_tokens=sent or 0, completion_tokens=written or 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """The totals for JSON; with prices also ``cost``, and ``stored_cost``, what stored answers cost then."""
+        """The totals for JSON; with prices also the ``cost``."""
         counts = {name: value for name, value in vars(self).items() if name not in ("prices", "_lock")}
         if self.prices is not None:
-            sent, written = self.prices
-            counts["prices"] = self.prices._asdict()
-            counts["cost"] = (self.prompt_tokens * sent + self.completion_tokens * written) / 1e6
-            counts["stored_cost"] = (self.stored_prompt_tokens * sent + self.stored_completion_tokens * written) / 1e6
+            cost = self.prompt_tokens * self.prices.prompt + self.completion_tokens * self.prices.completion
+            counts |= {"prices": self.prices._asdict(), "cost": cost / 1e6}
         return counts
 
     def in_words(self) -> str:
         """One line: ``12 requests (2 again, 1 given up), 9 answers with 900 + 90 tokens, cost 0.001``."""
-        costs = self.as_dict()
         line = (
             f"{self.requests} requests ({self.retries} again, {self.failures} given up), {self.answers} answers with "
             f"{self.prompt_tokens} + {self.completion_tokens} tokens"
         )
         line += f" ({self.without_usage} without a count)" if self.without_usage else ""
-        line += f", cost {costs['cost']:.6g}" if self.prices else ""
-        if self.stored_answers:
-            tokens = f"{self.stored_prompt_tokens} + {self.stored_completion_tokens} tokens"
-            line += f"; {self.stored_answers} answers from the cache with {tokens}"
-            line += f", cost {costs['stored_cost']:.6g} then" if self.prices else ""
-        return line
+        line += f", cost {self.as_dict()['cost']:.6g}" if self.prices else ""
+        return line + (f"; {self.stored_answers} answers from the cache" if self.stored_answers else "")
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 from filelock import FileLock
 from huggingface_hub import cached_assets_path
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import is_gguf_available
 
 from ragen_trl.errors import UserError
@@ -30,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 NOTE = "conversion.json"
 """The file of a converted folder that says which file it was made from."""
-_MAGIC = b"GGUF"
 UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, struct.error)
 """What Transformers and its reader raise for a file that is cut off, or that holds something else."""
 
@@ -47,13 +45,16 @@ def is_gguf(name: str) -> bool:
 def model_source(name: str) -> dict[str, str]:
     """A model's name as the arguments of ``from_pretrained`` for what is in no weights: configuration, tokenizer.
 
-    Raises `GGUFError` if it ends with ``.gguf`` and is no such file, or the package ``gguf`` is missing.
+    Raises `GGUFError` if it ends with ``.gguf`` and is no file, or the package ``gguf`` is missing.
     """
     path = Path(name).expanduser()
-    if is_gguf(name):
-        _check_file(path)
-        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    return {"pretrained_model_name_or_path": str(path) if path.is_dir() else name}
+    if not is_gguf(name):
+        return {"pretrained_model_name_or_path": str(path) if path.is_dir() else name}
+    if not path.is_file():
+        raise GGUFError(f"there is no file {str(path)!r}; check the path of the GGUF file")
+    if not is_gguf_available():
+        raise GGUFError(f"reading {path.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
+    return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
 
 
 def model_folder(name: str, say: Callable[[str], None] = logger.info) -> str:
@@ -61,12 +62,11 @@ def model_folder(name: str, say: Callable[[str], None] = logger.info) -> str:
 
     Processes that ask at the same time wait for one of them.
     """
+    source = model_source(name)
     if not is_gguf(name):
-        return model_source(name)["pretrained_model_name_or_path"]
+        return source["pretrained_model_name_or_path"]
     file = Path(name).expanduser()
-    _check_file(file)
-    cache = cached_assets_path("ragen_trl", "gguf", "models")
-    folder = cache / f"{file.stem}-{_sha256(file)[:12]}"
+    folder = cached_assets_path("ragen_trl", "gguf", "models") / f"{file.stem}-{_sha256(file)[:12]}"
     with FileLock(f"{folder}.lock"):
         if not (folder / NOTE).is_file():
             say(f"converting {file}, once; the folder is {folder}")
@@ -83,7 +83,7 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     Raises:
         GGUFError: If the file cannot be read, the package ``gguf`` is missing, or the folder holds something else.
     """
-    _check_file(file)
+    source = model_source(str(file))
     if license_file is not None and not license_file.is_file():
         raise GGUFError(f"there is no file {str(license_file)!r}; give the model's licence, or leave it out")
     digest = _sha256(file)
@@ -95,9 +95,7 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     except OSError as error:
         raise GGUFError(f"{folder} cannot be made ({error.strerror}); name another folder") from error
     try:
-        model, tokenizer, about = _read(file)
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        about = _unpack(file, source, partial)
         if license_file is not None:
             shutil.copyfile(license_file, partial / "LICENSE")
         note = {"file": file.name, "sha256": digest, **about, "transformers": transformers.__version__}
@@ -119,26 +117,31 @@ def converted_from(folder: Path) -> str | None:
         return None
 
 
-def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any]]:
-    """The model with plain weights, its tokenizer, and what the file says of itself."""
-    from gguf import GGUFReader  # an optional dependency
+def check_target(folder: Path) -> None:
+    """Raise `GGUFError` for a place that holds something, which a conversion would replace."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise GGUFError(f"{folder} holds something else, so it is not replaced; name another folder, or delete it")
 
-    try:
-        from transformers import GgufConfig
-    except ImportError:
-        raise GGUFError(
-            f"Transformers {transformers.__version__} does not unpack GGUF files; pip install 'transformers>=5.23'"
-        ) from None
-    source = model_source(str(file))
+
+def unreadable(file: Path, error: Exception) -> GGUFError:
+    """What to raise instead of an error of ``UNREADABLE``."""
+    return GGUFError(
+        f"{file} cannot be read as a language model; get it again if {file.stat().st_size:,} bytes are not the whole "
+        "file, or take a model that Transformers reads from GGUF (Llama, Qwen2, Qwen3, …). The reader said: "
+        f"{(str(error) or repr(error)).splitlines()[0]}"
+    )
+
+
+def _unpack(file: Path, source: dict[str, str], folder: Path) -> dict[str, str]:
+    """Save the model with plain weights and its tokenizer; returns what the file says of itself."""
+    from gguf import GGUFReader  # an optional dependency
+    from transformers import GgufConfig  # since Transformers 5.23
+
+    plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     try:
         fields = GGUFReader(file).fields
         tokenizer = AutoTokenizer.from_pretrained(**source)
-        model, found = AutoModelForCausalLM.from_pretrained(
-            **source,
-            dtype=torch.float32,
-            quantization_config=GgufConfig(dequantize=True),
-            output_loading_info=True,
-        )
+        model, found = AutoModelForCausalLM.from_pretrained(**source, **plain)
     except UNREADABLE as error:
         raise unreadable(file, error) from error
     if found["missing_keys"]:
@@ -151,39 +154,9 @@ def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[st
         words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
     tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
-    about = {"license": fields["general.license"].contents()} if "general.license" in fields else {}
-    return model, tokenizer, about
-
-
-def unreadable(file: Path, error: Exception) -> GGUFError:
-    """What to raise instead of an error of ``UNREADABLE``."""
-    return GGUFError(
-        f"{file} cannot be read as a language model; get it again if {file.stat().st_size:,} bytes are not the whole "
-        "file, or take a model that Transformers reads from GGUF (Llama, Qwen2, Qwen3, …). The reader said: "
-        f"{(str(error) or repr(error)).splitlines()[0]}"
-    )
-
-
-def _check_file(file: Path) -> None:
-    if file.is_dir():
-        raise GGUFError(f"{file} is a folder; give the GGUF file in it")
-    if not file.is_file():
-        raise GGUFError(f"there is no file {str(file)!r}; check the path of the GGUF file")
-    with file.open("rb") as content:
-        begin = content.read(len(_MAGIC))
-    if begin != _MAGIC:
-        raise GGUFError(f"{file} is no GGUF file (it begins with {begin!r}); give one; a folder needs no conversion")
-    if not is_gguf_available():
-        raise GGUFError(f"reading {file.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
-
-
-def check_target(folder: Path) -> None:
-    """Raise `GGUFError` for a folder that cannot take a conversion; it says why."""
-    if folder.exists() and not folder.is_dir():
-        raise GGUFError(f"{folder} is a file; give a folder")
-    if folder.is_dir() and any(folder.iterdir()):
-        held = "another conversion" if (folder / NOTE).is_file() else "something else"
-        raise GGUFError(f"{folder} is not empty and holds {held}, so it is not replaced; name another, or delete it")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return {"license": fields["general.license"].contents()} if "general.license" in fields else {}
 
 
 def _sha256(file: Path) -> str:

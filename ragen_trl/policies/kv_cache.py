@@ -26,9 +26,9 @@ class SlotCache(Cache):
 
     def __init__(self, num_rows: int = 0) -> None:
         super().__init__(layers=[])
-        self.num_rows = self._room = num_rows  # room: rows that there is memory for
+        self.num_rows = num_rows
         self.capacity = 0
-        self._keys: list[torch.Tensor] = []  # a layer each: (room, heads, capacity, dim)
+        self._keys: list[torch.Tensor] = []  # a layer each: (rows, heads, capacity, dim)
         self._values: list[torch.Tensor] = []
         self._span = slice(0, 0)
         self._places = (torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
@@ -49,40 +49,25 @@ class SlotCache(Cache):
 
     def add_rows(self, count: int) -> None:
         """Append empty rows."""
-        stale = slice(self.num_rows, min(self.num_rows + count, self._room))  # former rows may have been there
-        self.num_rows += count
-        if self.num_rows > self._room:
-            self._room = self.num_rows
+        if count:
+            self.num_rows += count
             self._replace(self._enlarged)
-        for tensor in (*self._keys, *self._values):
-            tensor[stale] = 0
 
     def select(self, rows: Sequence[int]) -> None:
-        """Replace row ``i`` by row ``rows[i]`` of before: drops, reorders and repeats rows. No row leaves no slots.
-
-        Rows stay in their memory, where only those that change are written, until less than half of it is in use.
-        """
+        """Replace row ``i`` by row ``rows[i]`` of before: drops, reorders and repeats rows. No row leaves no slots."""
+        if list(rows) == list(range(self.num_rows)):
+            return
+        self.num_rows = len(rows)
         if not rows:
             self._keys, self._values, self.capacity = [], [], 0
-        changed = [row for row, former in enumerate(rows) if row != former]
-        if self._room // 2 < len(rows) <= self._room:
-            self.copy([rows[row] for row in changed], changed, slice(None))
-            self.num_rows = len(rows)
-            return
-        self.num_rows = self._room = len(rows)
         if self._keys:
-            chosen = torch.tensor(rows, dtype=torch.long, device=self._keys[0].device)
+            chosen = torch.tensor(rows, device=self._keys[0].device)
             self._replace(lambda tensor: tensor.index_select(0, chosen))
 
-    def copy(self, sources: Sequence[int], targets: Sequence[int], slots: slice) -> None:
-        """Give each target row what its source row holds, or held if it is a target itself, in these slots."""
-        if not targets:
-            return
-        stores = (*self._keys, *self._values)
-        read, written = (torch.tensor(rows, device=stores[0].device) if stores else None for rows in (sources, targets))
-        for tensor in stores:
-            part = tensor[:, :, slots]
-            part.index_copy_(0, written, part.index_select(0, read))
+    def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Give each target row the first ``length`` slots of its source row, which is no target."""
+        for tensor in (*self._keys, *self._values):
+            tensor[list(targets), :, :length] = tensor[list(sources), :, :length]
 
     def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
         """Say where the next forward pass reads and writes.
@@ -102,7 +87,7 @@ class SlotCache(Cache):
         """Write new keys and values, both (b, heads, n, dim), and return (b, heads, length, dim) of each."""
         if layer_idx == len(self._keys):
             for stores, new in ((self._keys, key_states), (self._values, value_states)):
-                shape = (self._room, new.shape[1], self.capacity, new.shape[-1])
+                shape = (self.num_rows, new.shape[1], self.capacity, new.shape[-1])
                 stores.append(new.new_zeros(shape, dtype=_attended(new)))
         return (
             self._write_and_read(self._keys[layer_idx], key_states),
@@ -126,7 +111,7 @@ class SlotCache(Cache):
                 stores[layer] = made_from(stores[layer])
 
     def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
-        enlarged = tensor.new_empty((self._room, tensor.shape[1], self.capacity, tensor.shape[-1]))
+        enlarged = tensor.new_empty((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
         enlarged[: tensor.shape[0], :, : tensor.shape[2]] = tensor
         enlarged[: tensor.shape[0], :, tensor.shape[2] :] = 0  # only what is new: to touch fresh memory is dear
         enlarged[tensor.shape[0] :] = 0

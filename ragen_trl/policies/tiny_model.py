@@ -5,13 +5,11 @@ The tokenizer is byte-level. It is made for short contexts and clear maps: a lin
 sequence.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -150,15 +148,6 @@ def build_tiny_model(
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators as well
         model = Qwen2ForCausalLM(config)
     return model.eval()
-
-
-def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
-    """Build model and tokenizer and save both to ``path`` as ``from_pretrained`` reads them."""
-    target = Path(path)
-    tokenizer = build_tiny_tokenizer()
-    build_tiny_model(tokenizer, seed).save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    return target
 
 
 def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:

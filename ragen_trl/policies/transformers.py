@@ -190,7 +190,8 @@ class TransformersPolicy(Policy):
                 break
             wasted += len(active) - len(still_open)
             if wasted >= self._pass_tokens or len(still_open) <= len(active) // 2:
-                (active,), wasted = self._arrange(still_open), 0
+                active, wasted = still_open, 0
+                self._arrange(active)
             logits = self._continue(active)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
@@ -204,50 +205,34 @@ class TransformersPolicy(Policy):
         for row, token, logprob in found:
             row.append(token, logprob, self._end)
 
-    def _arrange(self, *groups: Sequence[Row]) -> list[list[Row]]:
-        """Put these groups of rows first in the cache, one after the other, and drop rows that have left.
-
-        Returns each group in the order of the cache. Rows that are among their group's places already stay there.
-        """
-        chosen = {row.index for group in groups for row in group}
-        others = [row for row in self._rows.values() if row.index >= 0 and row.index not in chosen]
-        arranged: list[list[Row]] = []
-        begin = 0
-        for group in (*groups, others):
-            places = range(begin, begin + len(group))
-            staying = {row.index: row for row in group if row.index in places}
-            moving = iter([row for row in group if row.index not in places])
-            arranged.append([staying[place] if place in staying else next(moving) for place in places])
-            begin = places.stop
-        order = [row for group in arranged for row in group]
-        if [row.index for row in order] != list(range(self._cache.num_rows)):
-            self._cache.select([row.index for row in order])
+    def _arrange(self, first: Sequence[Row] = ()) -> None:
+        """Put these rows first in the cache, in this order, and drop rows that have left."""
+        chosen = {row.number for row in first}
+        others = [row for row in self._rows.values() if row.index >= 0 and row.number not in chosen]
+        order = [*first, *others]
+        self._cache.select([row.index for row in order])
         for index, row in enumerate(order):
             row.index = index
-        return arranged[:-1]
 
     def _read(self, rows: Sequence[Row]) -> tuple[list[Row], torch.Tensor]:
         """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
         leaders: dict[object, Row] = {}  # for each different prompt the row that reads it for all rows with it
         for row in rows:
             leaders.setdefault(row.reads, row)
-        leader_of = {row.number: leaders[row.reads] for row in rows}
-        by_width = sorted(leaders.values(), key=lambda row: len(row.unfed), reverse=True)
-        longest = max(row.length + len(row.unfed) for row in by_width)
-        most, widths = most_tokens(longest), [len(row.unfed) for row in by_width]
-        passes = _passes(widths, most, most_rows(longest), self._pass_tokens)
-        followers = [row for row in rows if leader_of[row.number] is not row]
-        *groups, followers = self._arrange(*(by_width[span.start : span.stop] for span in passes), followers)
-        logits = torch.cat([self._feed(group, most) for group in groups])
-        readers = [row for group in groups for row in group]
-        if not followers:
-            return readers, logits
-        sources = [leader_of[row.number] for row in followers]
-        for row, source in zip(followers, sources, strict=True):
-            row.length, row.unfed = source.length, []
-        of_sources, of_followers = ([row.index for row in each] for each in (sources, followers))
-        self._cache.copy(of_sources, of_followers, slice(0, max(row.length for row in sources)))
-        return [*readers, *followers], logits[[*range(len(readers)), *of_sources]]  # readers are first in the cache
+        followers = [row for row in rows if leaders[row.reads] is not row]
+        sources = [leaders[row.reads] for row in followers]
+        readers = sorted(leaders.values(), key=lambda row: len(row.unfed), reverse=True)
+        widths, longest = [len(row.unfed) for row in readers], max(row.length + len(row.unfed) for row in readers)
+        passes = _passes(widths, most_tokens(longest), most_rows(longest), self._pass_tokens)
+        self._arrange([*readers, *followers])
+        logits = torch.cat([self._feed(readers[span.start : span.stop], most_tokens(longest)) for span in passes])
+        if followers:
+            of_sources, of_followers = ([row.index for row in each] for each in (sources, followers))
+            self._cache.copy(of_sources, of_followers, max(row.length for row in sources))
+            logits = logits[[*range(len(readers)), *of_sources]]  # readers are first in the cache
+            for row, source in zip(followers, sources, strict=True):
+                row.length, row.unfed = source.length, []
+        return [*readers, *followers], logits
 
     def _feed(self, rows: list[Row], most: int) -> torch.Tensor:
         """Feed the unfed tokens of rows that are neighbours in the cache; returns (b, vocabulary).

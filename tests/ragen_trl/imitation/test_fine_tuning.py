@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from transformers import (
 )
 
 from ragen_trl import StarPOConfig
-from ragen_trl.imitation.fine_tuning import WarmStartConfig, demonstrate, to_examples, warm_start
+from ragen_trl.config.options import WarmStartConfig
+from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, demonstrate, to_examples, warm_start
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
@@ -26,7 +28,7 @@ FIRM: dict[str, Any] = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}
 
 def config(**values: Any) -> StarPOConfig:
     quiet = {"bf16": False, "use_cpu": True, "report_to": "none"}
-    return StarPOConfig(output_dir="unused", think=False, **{**quiet, **FIRM, **values})
+    return StarPOConfig(output_dir="unused", **{"think": False, **quiet, **FIRM, **values})
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_packed_demonstrations_make_the_step_of_single_rows(
 ) -> None:
     packed = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "packed"))
 
-    monkeypatch.setattr("ragen_trl.imitation.supervised.can_share_prefixes", lambda *_: False)
+    monkeypatch.setattr("ragen_trl.imitation.fine_tuning.can_share_prefixes", lambda *_: False)
     plain = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
@@ -124,3 +126,138 @@ def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
     with pytest.raises(KeyboardInterrupt):
         start(tiny_tokenizer, target)
     assert not target.exists() or (target / "model.safetensors").exists()
+
+
+def thought_of(reply: str) -> str:
+    return reply.removeprefix("<think>").partition("</think>")[0]
+
+
+def test_thoughts_are_learnt_and_change_no_action(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    silent, spoken = (
+        demonstrate(
+            LAKE,
+            config(think=think, env_kwargs={}),
+            Chat(tiny_tokenizer, reply_prefix="<think>" if think else "<answer>"),
+            WarmStartConfig(24, 0.5),
+        )
+        for think in (False, True)
+    )
+    moves = [[[turn.info["actions"] for turn in one.turns] for one in told] for told in (silent, spoken)]
+    assert moves[0] == moves[1]
+    first = to_examples(spoken)[0]
+    learnt = tiny_tokenizer.decode([label for label in first["labels"] if label != -100])
+    assert thought_of(spoken[0].turns[0].reply) in learnt
+    texts = [thought_of(turn.reply) for one in spoken for turn in one.turns]
+    assert len(set(texts)) > 0.7 * len(texts)
+
+
+# A warm start that was stopped ends where one that nothing stopped does
+
+
+class Stopped(Exception):
+    """What stops a warm start here."""
+
+
+class Updates:
+    """Counts the updates that are made, and stops before one of them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.stop_before = -1
+
+
+@pytest.fixture
+def updates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Updates]:
+    """Four updates are a pass, so there is a checkpoint after every one."""
+    counted, step = Updates(), PackedSFTTrainer.training_step
+
+    def counting(trainer: PackedSFTTrainer, *given: Any) -> Any:
+        if trainer.state.global_step == counted.stop_before:
+            raise Stopped
+        counted.made += 1
+        return step(trainer, *given)
+
+    monkeypatch.setattr(PackedSFTTrainer, "training_step", counting)
+    return counted
+
+
+def begin(
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    options: WarmStartConfig = SHORT,
+    seed: int = 0,
+    of_model: int = 0,
+    eps: float = 1e-6,
+) -> Path:
+    model = build_tiny_model(tokenizer, of_model, hidden_size=32, num_layers=1)
+    model.config.rms_norm_eps = eps
+    return warm_start(model, tokenizer, LAKE, config(seed=seed), options, folder)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
+
+
+def same(one: Path, other: Path) -> bool:
+    theirs = weights(other)
+    notes = [json.loads((folder / "warm_start.json").read_text()) for folder in (one, other)]
+    return notes[0] == notes[1] and all(torch.equal(value, theirs[name]) for name, value in weights(one).items())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SHORT,
+        WarmStartConfig(32, 0.0, demo_batch_size=8, demo_lora_r=4),
+        # The rate overshoots: the smallest loss is before the stop, and patience ends after it.
+        WarmStartConfig(32, 0.5, demo_batch_size=8, demo_held_out=0.25, demo_learning_rate=0.5, demo_epochs=4.0),
+    ],
+    ids=["all weights", "lora", "held out"],
+)
+def test_it_goes_on_and_ends_where_an_unbroken_one_does(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, options: WarmStartConfig
+) -> None:
+    whole = begin(tiny_tokenizer, tmp_path / "whole", options)
+    needed, updates.made, updates.stop_before = updates.made, 0, updates.made - 1
+    with pytest.raises(Stopped):
+        begin(tiny_tokenizer, tmp_path / "broken", options)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["broken.partial"]
+    updates.stop_before = -1
+    broken = begin(tiny_tokenizer, tmp_path / "broken", options)
+    assert updates.made == needed and same(broken, whole)
+    assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"options": WarmStartConfig(32, 0.0, demo_batch_size=8, demo_learning_rate=1e-3)},
+        {"options": WarmStartConfig(32, 0.1, demo_batch_size=8)},
+        {"seed": 1},
+        {"of_model": 1},
+        {"eps": 1e-3},
+    ],
+    ids=["rate", "demonstrations", "seed", "model", "its configuration"],
+)
+def test_another_one_begins_anew(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, other: dict[str, Any]
+) -> None:
+    updates.stop_before = 2
+    with pytest.raises(Stopped):
+        begin(tiny_tokenizer, tmp_path / "warm")
+    updates.made, updates.stop_before = 0, -1
+    begin(tiny_tokenizer, tmp_path / "warm", **other)
+    assert updates.made == 4
+
+
+def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates
+) -> None:
+    whole = begin(tiny_tokenizer, tmp_path / "whole")
+    updates.stop_before = 3
+    with pytest.raises(Stopped):
+        begin(tiny_tokenizer, tmp_path / "broken")
+    (state,) = (tmp_path / "broken.partial" / "checkpoints").glob("checkpoint-3/trainer_state.json")
+    state.write_text(state.read_text()[:-10])
+    updates.made, updates.stop_before = 0, -1
+    assert same(begin(tiny_tokenizer, tmp_path / "broken"), whole) and updates.made == 4

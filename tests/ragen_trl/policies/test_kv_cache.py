@@ -74,30 +74,26 @@ def test_padding_goes_to_the_spare_slot_behind_all_that_is_asked_for() -> None:
     assert torch.equal(found[1, :, 1:], torch.zeros(HEADS, 2, DIM))  # nothing of the padding
 
 
-def test_some_slots_of_rows_are_copied_to_others() -> None:
+def test_the_first_slots_of_rows_are_copied_to_others() -> None:
     cache = SlotCache(4)
     write(cache, [[0, 1, 2, 3]] * 4, [0, 1, 2, 3])
-    cache.copy([0, 0, 1], [1, 2, 3], slice(1, 3))  # row 1 gives what it held before
+    cache.copy([0, 1], [2, 3], 2)
     found = write(cache, [[4]] * 4, [0, 1, 2, 3])
-    for row, name in enumerate((0, 0, 0, 1)):
-        assert holds(found[row], row, range(1)) and holds(found[row], row, range(3, 5))
-        assert holds(found[row], name, range(1, 3))
-    cache.copy([], [], slice(0, 2))
+    for row, name in enumerate((0, 1, 0, 1)):
+        assert holds(found[row], name, range(2)) and holds(found[row], row, range(2, 5))
 
 
-def test_rows_that_leave_give_back_their_memory_once_they_are_half_and_leave_nothing_behind() -> None:
+def test_rows_that_leave_give_back_their_memory_and_leave_nothing_behind() -> None:
     cache = SlotCache(8)
-    place = write(cache, [[0, 1]] * 8, list(range(8))).data_ptr()
+    write(cache, [[0, 1]] * 8, list(range(8)))
     cache.select([0, 7, 2, 3, 4])
     cache.add_rows(1)
     found = write(cache, [[2]] * 6, [0, 7, 2, 3, 4, 9], length=cache.capacity)
-    assert found.data_ptr() == place
+    assert found.untyped_storage().nbytes() == 6 * HEADS * cache.capacity * DIM * 4
     assert all(holds(found[row], name, range(3)) for row, name in enumerate((0, 7, 2, 3, 4)))
     assert holds(found[5], 9, range(2, 3)) and not found[5, :, :2].any()
-    cache.select([1, 5, 0, 2])
-    found = write(cache, [[3]] * 4, [7, 9, 0, 2])
-    assert found.data_ptr() != place and found.untyped_storage().nbytes() == 4 * HEADS * cache.capacity * DIM * 4
-    assert holds(found[0], 7, range(4)) and holds(found[1], 9, range(2, 4)) and holds(found[3], 2, range(4))
+    cache.select([])
+    assert cache.num_rows == cache.capacity == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from ragen_trl.policies.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer, save_tiny_model
+from ragen_trl.policies.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
 
 TOKENIZER = build_tiny_tokenizer()  # hypothesis takes no fixtures
@@ -34,7 +34,9 @@ def test_building_leaves_the_global_dice_alone(tiny_tokenizer: PreTrainedTokeniz
 
 
 def test_a_saved_model_loads_as_it_was(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    folder = save_tiny_model(tmp_path / "model", seed=1)
+    folder = tmp_path / "model"
+    build_tiny_model(tiny_tokenizer, seed=1).save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert digest(loaded) == digest(build_tiny_model(tiny_tokenizer, seed=1))
     tokenizer = AutoTokenizer.from_pretrained(folder)

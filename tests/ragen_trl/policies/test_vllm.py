@@ -91,7 +91,6 @@ def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(
     assert len({tuple(completion.ids) for completion in alone}) == 4
 
 
-
 def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel) -> None:
     shared: list[list[object]] = []
 
