@@ -8,6 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from ragen_trl.astar_po import trainer as astar_trainer
 from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored_keys
@@ -138,6 +139,18 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(refreshed: tuple[str, Pat
     kind, folder, unbroken = refreshed
     for at in (1, 3) if kind == "full" else (3,):
         assert_resumes(unbroken, at, astar(tmp_path / str(at), **REFRESHED, **of_kind(kind, folder)))
+
+
+def test_a_resumed_run_remembers_the_rollouts_that_tell_when_v_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each two rollouts are taken for stale, and the run is resumed between the first two."""
+    monkeypatch.setattr(astar_trainer, "is_stale", lambda *columns: True)
+    options = {**SAVED, "refresh_when_stale": True, "stale_window": 2, "max_steps": 4}
+    unbroken = astar(tmp_path / "run", **options)
+    unbroken.train()
+    assert unbroken.estimated_at == [0, 2]
+    assert_resumes(unbroken, 1, astar(tmp_path / "resumed", **options))
 
 
 def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -> None:

@@ -119,6 +119,10 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
     [
         ({"temperature": 0.0}, r"temperature is 0.0; it must be in \[1e-30"),
         ({"top_p": 2.0}, "top_p is 2.0"),
+        *[
+            ({name: 1.01}, rf"{name} is 1.01; it must be in \[0, 1\]")
+            for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda")
+        ],
         ({"seed": 2**32}, "seed is 4294967296"),
         ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high is 0.28, by which loss_type 'cispo' bounds"),

@@ -182,6 +182,13 @@ def test_a_policy_with_an_adapter_does_not_notice_the_critic(settings: dict[str,
     assert sum(value.numel() for value in critic.network.parameters) < 20_000  # no second base
 
 
+def test_a_critic_on_an_adapter_begins_as_a_copy_of_it() -> None:
+    policy = lora_policy(warm=True)
+    adapter = [value.detach().clone() for value in policy.parameters() if value.requires_grad]
+    *copied, _, _ = weights(make_critic(policy))  # without weight and bias of the head
+    assert all(torch.equal(own, copy) and bool(own.any()) for own, copy in zip(adapter, copied, strict=True))
+
+
 def test_a_saved_critic_goes_on_as_if_it_had_not_stopped(build: Any, tmp_path: Path) -> None:
     critic = make_critic(build())
     study(critic)

@@ -43,6 +43,8 @@ def test_a_summary_by_hand() -> None:
     assert result.action_valid == pytest.approx(2 / 3)  # of turns, not of episodes
     assert (result.format_valid, result.turns, result.actions, result.reply_tokens) == (1.0, 1.5, 3.0, 3.0)
     assert (result.success_low, result.success_high) == baselines.wilson_interval(1, 2)
+    unreadable = replace(two.turns[0], info={**two.turns[0].info, "format_is_valid": False})
+    assert summarise([one, replace(two, turns=(unreadable,))]).format_valid == pytest.approx(2 / 3)  # of turns, too
     assert measure(one)["action_valid"] == 1.0
     assert measure(two) == {
         **{"success": 0.0, "return": -0.1, "format_valid": 1.0, "action_valid": 0.0},

@@ -3,8 +3,15 @@
 from typing import Any
 
 import pytest
+import torch
 
-from ragen_trl.monitoring.measures import Sketch, rollout_measures, thought_span, token_pieces
+from ragen_trl.monitoring.measures import (
+    Sketch,
+    pairs_of_completions,
+    rollout_measures,
+    thought_span,
+    token_pieces,
+)
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of
 
@@ -44,6 +51,18 @@ def test_a_sketch_holds_what_an_episode_did() -> None:
     assert (found.turns, found.actions, found.effective, found.thoughts) == (2, 2, 1, 1)
     assert found.reply_tokens == len(plain.reply_ids) + len(thought.reply_ids)
     assert found.thought_tokens == len(TOKENIZER.encode("é é"))
+
+
+def test_the_thought_of_a_plain_completion_ends_at_its_tag() -> None:
+    ids, masks = {}, {}
+    for name, text in (("prompt", "Up"), ("completion", "<think>é é</think><answer>Up</answer>")):
+        ids[name] = TOKENIZER.encode(text)
+        masks[name] = [1] * len(ids[name]) + [0]
+    batch = {f"{name}_ids": torch.tensor([[*row, 7]]) for name, row in ids.items()}
+    batch |= {f"{name}_mask": torch.tensor([row]) for name, row in masks.items()}
+    (pair,) = pairs_of_completions([batch], PIECES)
+    assert pair.prompt == (*ids["prompt"], *TOKENIZER.encode("<think>"))
+    assert pair.thought == tuple(TOKENIZER.encode("é é"))
 
 
 def test_the_echo_is_within_groups() -> None:

@@ -194,6 +194,13 @@ def test_another_seed_or_sampling_or_server_is_asked(tmp_path: Path) -> None:
     assert len(others) == 5
 
 
+def test_an_answer_is_found_whatever_the_order_of_a_requests_keys(tmp_path: Path) -> None:
+    cache = ApiCache(tmp_path / "cache.sqlite")
+    cache.put({"model": "m", "seed": 1}, "stored")
+    assert cache.get({"seed": 1, "model": "m"}) == "stored"
+    assert cache.get({"seed": 2, "model": "m"}) is None
+
+
 def test_a_failure_is_asked_again(tmp_path: Path) -> None:
     broken = [True]
 

@@ -74,6 +74,14 @@ def test_padding_goes_to_the_spare_slot_behind_all_that_is_asked_for() -> None:
     assert torch.equal(found[1, :, 1:], torch.zeros(HEADS, 2, DIM))  # nothing of the padding
 
 
+def test_padding_leaves_the_last_slot_of_a_full_row_as_it_is() -> None:
+    cache = SlotCache(2)
+    write(cache, [list(range(15))] * 2, [0, 1])
+    found = write(cache, [[14], [-1]], [0, 1])
+    assert cache.capacity == 16  # 15 and the spare one
+    assert holds(found[0], 0, range(15)) and holds(found[1], 1, range(15))
+
+
 def test_the_first_slots_of_rows_are_copied_to_others() -> None:
     cache = SlotCache(4)
     write(cache, [[0, 1, 2, 3]] * 4, [0, 1, 2, 3])

@@ -164,6 +164,13 @@ def test_no_schedule_of_updates_repeats_a_refill_or_an_outcome(tmp_path: Path, s
     assert trainer.batches == []  # nothing has spread: it gives up
 
 
+def test_a_start_state_that_comes_again_within_an_update_has_other_outcomes(tmp_path: Path) -> None:
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1}
+    trainer = run(tmp_path, lottery(), num_train_seeds=1, max_steps=1, **options)
+    assert len(trainer.rollouts) == 2 and len({one.seed for one in trainer.played}) == 1
+    assert len({one.outcome_seed for one in trainer.played}) == 8
+
+
 # Reward functions
 
 
