@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.wrappers import TransformAction
 
 from ragen_envs import AgentTurns
 from tests.support.ragen_envs.toys import CLIFF, answer, hand, reached, toy, won
@@ -70,6 +72,13 @@ def test_a_time_limit_truncates_for_good() -> None:
     turns.reset(seed=0)
     assert turns.step(answer(*["up"] * 5))[-1]["limit"] == "env"
     assert env.reset(seed=0)[1]["success"] is False and not env.step("up")[3]
+
+
+def test_the_first_name_is_the_first_number_of_the_space() -> None:
+    cliff = TransformAction(gymnasium.make("CliffWalking-v1"), lambda number: number - 3, Discrete(4, start=3))
+    env = toy(cliff, CLIFF, describe=str)
+    assert env.reset(seed=0)[0] == "36"  # row 3 of 12 places
+    assert [env.step(name)[:2] for name in ("up", "down", "right")] == [("24", -1), ("36", -1), ("36", -100)]
 
 
 @pytest.mark.parametrize("env_id", [CLIFF_ID, BLACKJACK_ID])

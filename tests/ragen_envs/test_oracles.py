@@ -124,6 +124,10 @@ def test_rows_agree_with_the_reference() -> None:
     random, oracle = measure(LAKE, "random"), measure(LAKE, "oracle", episodes=512)
     assert random.low < 0.212 < random.high
     assert oracle.low < 0.483 < oracle.high
+    # A return is 0 or 1, so that its variance among n episodes is p (1 - p) n / (n - 1).
+    for row in (random, oracle):
+        assert row.mean_return == row.success
+        assert row.return_stderr == pytest.approx(math.sqrt(row.success * (1 - row.success) / (row.n - 1)))
 
 
 @pytest.mark.parametrize(("env_id", "random", "oracle"), [("Sokoban", 0.167, 0.99), ("SokobanLarge", 0.026, 0.993)])

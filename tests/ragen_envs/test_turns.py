@@ -55,6 +55,14 @@ def test_actions_run_in_order_and_their_rewards_add_up() -> None:
     assert message == "The end\nReward: 1\nState:\n____\n____\n____\n___√\nActions left: 4"
 
 
+def test_actions_past_those_of_a_turn_are_surplus_whatever_they_are() -> None:
+    env = dry(max_actions_per_turn=2)
+    _, reward, _, _, info = env.step(answer("Right || Down || Right || Jump"))
+    assert (info["actions"], info["surplus_actions"]) == (("Right", "Down"), ("Right", "Jump"))
+    assert (reward, info["invalid_actions"], info["actions_left"]) == (0.0, (), 8)
+    assert info["state"] == "____\n_P__\n____\n___G"
+
+
 def test_unknown_actions_are_dropped_and_cost_one_penalty() -> None:
     env = dry()
     message, reward, _, _, info = env.step(answer("Jump || Right || down-ish || Down"))
@@ -107,13 +115,17 @@ def test_success_with_the_last_action_is_terminated_not_truncated() -> None:
     assert (reward, terminated, truncated, info["limit"]) == (1.0, True, False, "")
 
 
-def test_time_limit_of_the_environment_is_passed_on_and_invalid_actions_do_not_use_it() -> None:
+def test_time_limit_of_the_environment_is_counted_down_and_invalid_actions_do_not_use_it() -> None:
     env = AgentTurns(gymnasium.make("ragen/FrozenLake-v0", frozen_prob=1.0, random_start=False, max_episode_steps=3))
     env.reset(seed=0)
-    assert env.step(answer("Jump || Fly || Swim"))[2:4] == (False, False)
-    _, _, terminated, truncated, info = env.step(answer("Up || Up || Up || Up"))
-    assert (terminated, truncated, info["limit"]) == (False, True, "env")
-    assert (info["actions"], info["surplus_actions"]) == (("Up",) * 3, ("Up",))
+    for reply, left in (("Jump || Fly || Swim", 3), ("Up || Up", 1)):
+        message, _, terminated, truncated, info = env.step(answer(reply))
+        assert (terminated, truncated, info["actions_left"]) == (False, False, left)
+        assert message.endswith(f"Actions left: {left}")
+    message, _, terminated, truncated, info = env.step(answer("Up || Up"))
+    assert (terminated, truncated, info["limit"], info["limit_is_told"]) == (False, True, "env", True)
+    assert (info["actions"], info["surplus_actions"], info["actions_left"]) == (("Up",), ("Up",), 0)
+    assert message.startswith("The end")
 
 
 def test_first_message_without_thought() -> None:

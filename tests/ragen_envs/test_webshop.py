@@ -85,6 +85,15 @@ def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> 
     assert not env.step(f"buy[{asins[1]}]")[-1]["action_is_valid"]  # bought once
 
 
+def test_only_valid_actions_count_towards_the_limit() -> None:
+    env = WebShop(catalog="toy", max_steps=2)
+    env.reset(options={"goal": 0})
+    told = []
+    for action in ("click[nothing]", "search[shoe]", "buy[now]", "search[mug]", "search[shirt]"):
+        told.append((*env.step(action)[2:4], env.steps_left))
+    assert told == [(False, False, 2), (False, False, 1), (False, False, 1), (False, True, 0), (False, True, 0)]
+
+
 @pytest.mark.parametrize("split", ["test", "eval_by_product"])
 def test_held_out_goals_are_played_in_their_order_each_once(split: str) -> None:
     goals = (env := WebShop(catalog="synthetic:300", split=split)).count()

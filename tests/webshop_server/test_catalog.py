@@ -194,6 +194,14 @@ def test_files_are_joined_by_product(tmp_path: Path) -> None:
     assert (second.attributes, second.instruction, second.human_instructions) == (("soft",), "Find", ())
 
 
+def test_products_that_come_again_or_have_no_good_asin_are_left_out(tmp_path: Path) -> None:
+    asins = ("B1", "nan", "B2", "B1", "B" * 11, "B" * 10)
+    items = [record(asin) | {"name": f"Number {number}"} for number, asin in enumerate(asins)]
+    write(tmp_path, items_shuffle=items, items_ins_v2={})
+    read_again = [(product.asin, product.title) for product in read_source(find_source(tmp_path))]
+    assert read_again == [("B1", "Number 0"), ("B2", "Number 2"), ("B" * 10, "Number 5")]
+
+
 def test_json_lines_need_no_companion(tmp_path: Path) -> None:
     path = tmp_path / "my_products.jsonl"
     lines = [record("B1", Attributes=["a"], instruction_text="Find me"), record("B2")]

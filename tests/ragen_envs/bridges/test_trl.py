@@ -24,6 +24,24 @@ def test_a_game_by_tool_calls() -> None:
     assert (tool.get_reward(), tool.success, tool.actions_left) == (0.0, False, 3)
 
 
+def test_each_process_has_its_own_outcomes_which_are_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plays = []
+    for rank in ("0", "1", "1"):
+        monkeypatch.setenv("RANK", rank)
+        tool = trl_environment("ragen/FrozenLake-v0")()
+        plays.append([(tool.reset(seed=seed), tool.act("Down"), tool.act("Right")) for seed in range(10)])
+    assert [start for start, *_ in plays[0]] == [start for start, *_ in plays[1]]
+    assert plays[0] != plays[1] == plays[2]
+
+
+def test_free_text_that_is_no_action_does_not_count() -> None:
+    tool = trl_environment("ragen/Countdown-v0", max_actions=3)()
+    tool.reset(seed=0)
+    assert tool.act("1 +") == "Unknown action ignored."
+    assert (tool.actions_left, tool.get_reward()) == (3, 0.0)
+    assert tool.act("1").endswith("The game is over. Call no more tools.") and tool.actions_left == 2
+
+
 @dataclass
 class Played:
     """The results of one step of TRL's trainer."""

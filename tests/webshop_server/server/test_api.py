@@ -89,6 +89,16 @@ def test_unknown_sessions_and_methods_are_refused_in_json(client: FlaskClient) -
     assert refusal(client.post("/api/sessions", data=b" " * 70_000)) == (413, "request_entity_too_large")
 
 
+def test_a_picture_shows_as_many_hits_as_are_asked_for(client: FlaskClient) -> None:
+    token = made(client, goal=0)["session"]
+    step(client, token, "search[shoe]")
+    pictures = [client.get(f"/api/sessions/{token}/picture?hits={hits}") for hits in (1, 9, 10)]
+    assert [picture.status_code for picture in pictures] == [200] * 3
+    assert len({picture.data for picture in pictures}) == 3
+    for hits in ("0", "11", "-1", "x", ""):
+        assert refusal(client.get(f"/api/sessions/{token}/picture?hits={hits}")) == (400, "bad_hits")
+
+
 def test_two_purchases_at_once_are_one(app: Flask) -> None:
     token = made(app.test_client(), goal=1)["session"]
     for action in ("search[a]", "search[shoe shirt mug blue]"):

@@ -7,6 +7,7 @@ import pytest
 
 from webshop_server.catalog.product import Product
 from webshop_server.server.literals import MAX_ENTRIES, MAX_LENGTH, LiteralError, read_list
+from webshop_server.server.metrics import Metrics
 from webshop_server.server.validation import RequestError, chosen_options, read_action, read_session_request
 
 
@@ -86,3 +87,14 @@ def test_there_is_a_bound_on_the_number_of_entries() -> None:
     assert len(read_list(str(["a"] * MAX_ENTRIES))) == MAX_ENTRIES
     with pytest.raises(LiteralError, match=f"more than {MAX_ENTRIES} entries"):
         read_list(str(["a"] * (MAX_ENTRIES + 1)))
+
+
+def test_a_bucket_counts_every_request_that_took_no_longer() -> None:
+    metrics = Metrics()
+    for seconds in (0.001, 0.002, 0.002, 0.2, 3.0):
+        metrics.begin()
+        metrics.end(200, seconds)
+    lines = metrics.text(sessions=0).splitlines()[-12:]
+    # Up to 1 ms, 2.5, 5, 10, 25, 50, 100, 250 ms, 1 s, and any time; their sum and number.
+    assert [float(line.split()[-1]) for line in lines] == [1, 3, 3, 3, 3, 3, 3, 4, 4, 5, 3.205, 5]
+    assert 'webshop_request_seconds_bucket{le="0.0025"} 3' in lines

@@ -9,7 +9,7 @@ from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import EveryWord, PrecomputedNouns
 from webshop_server.goals.reward import RewardMode
-from webshop_server.store.winnable import is_winnable
+from webshop_server.store.winnable import can_be_clicked, is_winnable, own_options
 
 CAP = Product(
     asin="CAP",
@@ -41,6 +41,14 @@ def test_winnable(change: dict[str, object], webshop: bool, fixed: bool) -> None
     answers: dict[RewardMode, bool] = {"webshop": webshop, "fixed": fixed}
     for mode, answer in answers.items():
         assert is_winnable(CAP, goal, EveryWord(), mode) is answer
+
+
+def test_a_value_of_two_options_is_the_last_ones() -> None:
+    both = dataclasses.replace(CAP, options={"color": ("natural", "red"), "scent": ("natural",)})
+    clicked = [(name, value) for name in both.options for value in both.options[name]]
+    assert [can_be_clicked(both, *pair) for pair in clicked] == [False, True, True]
+    asked = dataclasses.replace(GOAL, options={"color": "natural", "scent": "natural"})
+    assert own_options(both, asked) == {"scent": "natural"}
 
 
 @pytest.mark.parametrize(("catalog", "human"), [("toy", False), ("toy", True), ("synthetic:300", False)])
