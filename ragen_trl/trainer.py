@@ -488,8 +488,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
         self._others_of = -1  # the update for which `_add_other_segments` has passed over the other segments
         trl_seams.forget_values(self)
-        if self.use_vllm:
-            self.forget_sent_weights()
+        self.forget_sent_weights()
+        if self.critic is not None:
+            self.critic.begin_training()
 
     def _save_before_ending(self) -> None:
         """Save the last update, of which everything is there until the next one begins, unless it is saved already."""

@@ -84,7 +84,17 @@ class Critic:
         self._optimizer = torch.optim.AdamW(
             self.network.parameters, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay
         )
-        self._schedule = get_scheduler(schedule, self._optimizer, num_warmup_steps=warmup, num_training_steps=updates)
+        self._make_schedule = partial(
+            get_scheduler, schedule, self._optimizer, num_warmup_steps=warmup, num_training_steps=updates
+        )
+        self._schedule = self._make_schedule()
+
+    def begin_training(self) -> None:
+        """Begin the schedule again, as TRL does with the policy's, and drop what a step that broke off has left."""
+        self._optimizer.zero_grad(set_to_none=True)
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        self._schedule = self._make_schedule()
 
     def _make_network(self, policy: PreTrainedModel | PeftModel, gradient_checkpointing: bool) -> ValueNetwork:
         accelerator = self._accelerator

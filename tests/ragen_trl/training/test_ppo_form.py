@@ -153,3 +153,14 @@ def test_the_rate_follows_its_schedule_rollout_by_rollout(tmp_path: Path) -> Non
     trainer = make(tmp_path, draws=2, max_steps=4, **options)
     trainer.train()
     assert logged(trainer, "critic/learning_rate") == pytest.approx([RATE * x for x in (0.0, 1.0, 2 / 3, 1 / 3)])
+
+
+def test_a_second_training_begins_the_critics_schedule_again(tmp_path: Path) -> None:
+    """Regression: it went on at a rate of 0, where the policy's began again."""
+    options: dict[str, Any] = {"advantage": "gae", "critic_lr_scheduler_type": "linear", "max_steps": 3}
+    trainer = small_trainer(tmp_path, lottery(draws=3), **options)
+    trainer.train()
+    first, second, third = logged(trainer, "critic/learning_rate")
+    assert first > second > third > 0
+    trainer.train()
+    assert logged(trainer, "critic/learning_rate") == [first, second, third]
