@@ -75,7 +75,7 @@ def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
         "metrics": trainer.state.log_history,
         "turns": [len(trajectory.turns) for trajectory in last.played],
         "values": getattr(trainer, "values", None),
-        "trained": [int(part["completion_mask"].any(dim=1).sum()) for part in trainer._buffered_inputs],
+        "trained": [int(part["completion_mask"].any(dim=1).sum()) for part in trainer._buffer],
     }
 
 
