@@ -1,6 +1,7 @@
 """Log-probabilities of the tokens that a policy sampled, with what rows begin with in common computed once."""
 
 import logging
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -39,7 +40,9 @@ class Scorer:
     """
 
     def __init__(self, trainer: Any, pictures: PictureProcessor | None) -> None:
-        self._trainer, self._pictures = trainer, pictures
+        # The trainer holds this object. Held in turn it would outlive its last user until the next garbage collection,
+        # with the model's memory, and with DeepSpeed's ZeRO-3, which changes how the next model is loaded.
+        self._trainer, self._pictures = weakref.proxy(trainer), pictures
         self.shares_prefixes = can_share_prefixes(trainer, trainer.aux_loss_enabled)
 
     def __call__(

@@ -1,5 +1,7 @@
 """StarPOTrainer end to end on the tiny model: what is trained, by how much, and what is not."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,18 @@ def test_a_training_that_broke_off_goes_on_in_the_same_trainer(
     assert all(torch.equal(value, expected[name]) for name, value in parameters(broken).items())
     for name in ("loss", "grad_norm", "sampling/ratio_deviation_max", "frac_reward_zero_std"):
         assert logged(broken, name) == logged(unbroken, name)
+
+
+@pytest.mark.parametrize("options", [{}, {"log_kl": True}, {"advantage": "gae"}], ids=["group", "reference", "critic"])
+def test_a_trainer_that_nobody_holds_is_gone_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Regression: a cycle kept it, its model, and what ZeRO-3 does to the next one until a garbage collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        trainer = small_trainer(tmp_path, lottery(), max_steps=1, **options)
+        trainer.train()
+        held = weakref.ref(trainer)
+        del trainer
+        assert held() is None
+    finally:
+        gc.enable()
