@@ -177,23 +177,3 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "tr
     kept = {name: value for name, value in options.items() if name not in _NEVER_WRITTEN}
     content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
     return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
-
-
-def holds_warm_start(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Whether a folder's ``config.yaml`` tells of a warm start with these options; `OptionError` if with others."""
-    if not (folder / "warm_start.json").exists():
-        return False
-    config = folder / "config.yaml"
-    was = read_options(config) if config.exists() else {}
-    now = yaml.safe_load(options_as_yaml(options, folder))
-    differ = [
-        f"{name} was {was.get(name)!r}, now {now.get(name)!r}"
-        for name in sorted({*was, *now} - {"output_dir"})
-        if was.get(name) != now.get(name)
-    ]
-    if differ:
-        raise OptionError(
-            f"{folder} holds a warm start with other options ({'; '.join(differ)}); pass --overwrite true to replace "
-            "it, or choose another --output_dir"
-        )
-    return True
