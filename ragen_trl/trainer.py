@@ -32,6 +32,7 @@ from ragen_trl.algorithms.losses import entropy_bonus, policy_loss, sums_of_othe
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, count_positions, micro_batches, position_metrics
+from ragen_trl.batching.returns import reward_columns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import others_of, segment_rows
 from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
@@ -620,22 +621,21 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             ValueError: If a reward of an environment is not finite.
         """
-        prompts = [[{"role": "user", "content": one.turns[0].observation}] for one in played]
-        ids = [list(one.token_ids[len(one.turns[0].prompt_ids) :]) for one in played]
-        reads = bool(self._extra) or self.log_completions
-        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True) if reads else [""] * len(ids)
-        completions = [[{"role": "assistant", "content": text}] for text in texts]
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        reads = bool(self._extra) or self.log_completions  # the text of completions
+        shown = reward_columns(played, decode if reads else lambda ids: "")
+        prompts, completions, ids = (shown.pop(name) for name in ("prompts", "completions", "completion_ids"))
         given = [
-            {**row, "prompt": prompt, "trajectory": one, "episode_return": one.episode_return}
-            for row, prompt, one in zip(rows, prompts, played, strict=True)
+            {**row, "prompt": prompt, **{name: column[place] for name, column in shown.items()}}
+            for place, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
         ]
         rewards, logged, columns = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
         if not bool(torch.isfinite(rewards[:, 0]).all()):
             raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
         if self.log_completions:
             by_function = dict(zip(self.reward_func_names, rewards.T.tolist(), strict=True))
-            shown = gather_object(prompts), gather_object(completions)
-            trl_seams.show_completions(self, *shown, by_function, columns)
+            texts = gather_object(prompts), gather_object(completions)
+            trl_seams.show_completions(self, *texts, by_function, columns)
         pairs = [(one, self._tasks.index(row)) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
         # An episode whose environment failed says nothing about the policy: it has no outcome.

@@ -1,4 +1,4 @@
-"""Returns of trajectories outside TRL's loop, by the same reward functions: for episodes not trained on."""
+"""What reward functions are given, and returns of trajectories by them outside TRL's loop: of those not trained on."""
 
 import inspect
 import math
@@ -12,6 +12,19 @@ from ragen_trl.trajectory import Trajectory
 
 # What TRL passes besides columns. Episodes that are not trained on log nothing.
 _NO_LOG: dict[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def reward_columns(trajectories: Sequence[Trajectory], decode: Callable[[list[int]], str]) -> dict[str, list[Any]]:
+    """What every reward function is given of trajectories: TRL's names for prompts and completions, and ours.
+
+    ``prompts`` and ``completions`` are conversations of one message; a completion is all after the first prompt.
+    """
+    played = to_rollout_output(trajectories)
+    return {
+        **{name: played[name] for name in ("completion_ids", "trajectory", "episode_return")},
+        "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
+        "completions": [[{"role": "assistant", "content": decode(ids)}] for ids in played["completion_ids"]],
+    }
 
 
 def raw_returns(
@@ -29,12 +42,9 @@ def raw_returns(
     Raises:
         ValueError: If a function is a model or a coroutine.
     """
-    played = to_rollout_output(trajectories)
     given: dict[str, list[Any]] = {
         **(columns or {}),
-        **{name: played[name] for name in ("completion_ids", "trajectory", "episode_return")},
-        "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
-        "completions": [[{"role": "assistant", "content": decode(ids)}] for ids in played["completion_ids"]],
+        **reward_columns(trajectories, decode),
         "seed": [row.seed for row in trajectories],
     }
     totals = [0.0] * len(trajectories)
