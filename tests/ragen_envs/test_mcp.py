@@ -34,7 +34,7 @@ def processes(path: Path) -> list[int]:
 
 def gone(pids: list[int]) -> bool:
     """Whether all of them end within some seconds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and any(map(alive, pids)):
         time.sleep(0.05)
     return not any(map(alive, pids))
@@ -44,7 +44,7 @@ def gone(pids: list[int]) -> bool:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpTools]:
     pytest.importorskip("mcp")
     path = tmp_path_factory.mktemp("mcp") / "pids"
-    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=2.0, start_timeout=60)
+    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=8.0, start_timeout=120)
     yield env
     pids = processes(path)
     env.close()
@@ -74,7 +74,7 @@ def test_an_episode_errors_and_the_next_episode(shared: McpTools, tmp_path: Path
         "Error: there is no such tool; th",
     ]
     began = time.monotonic()
-    assert env.step(calls(("sleep", {"seconds": 30})))[4]["tool_results"] == ("Error: no result within 2 seconds",)
+    assert env.step(calls(("sleep", {"seconds": 30})))[4]["tool_results"] == ("Error: no result within 8 seconds",)
     assert time.monotonic() - began < 25
     # Regression: the SDK stopped to read at a byte that is no UTF-8, and every later call waited for its limit.
     assert env.step(calls(("garble", {}), ("read", {})))[4]["tool_results"] == ("garbled", "4 → ✓")

@@ -41,7 +41,7 @@ def test_several_workers_share_sessions_and_survive_the_death_of_one(start: Star
     before = server.workers()
     assert len(before) == 2
     os.kill(before[0], signal.SIGKILL)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while len(set(server.workers()) - {before[0]}) < 2:
         assert time.monotonic() < deadline, "the dead worker was not replaced"
         time.sleep(0.02)
