@@ -3,7 +3,6 @@
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 
@@ -17,9 +16,3 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     """Two layers of width 32 with random weights. Shared: do not train it."""
     return build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=2)
-
-
-@pytest.fixture
-def going_left() -> ScriptedPolicy:
-    """Answers "Left" whatever happens, without tokens."""
-    return ScriptedPolicy(lambda env, random: "<answer>Left</answer>")

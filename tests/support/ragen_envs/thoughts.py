@@ -1,7 +1,7 @@
 """Thoughts of noisy oracles in many states, and a reader of sentences that shares no code with their writers."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -67,6 +67,3 @@ def check_form(text: str, action: str, known: str = "") -> None:
     assert said == " ".join(said.split()) and (said[0].isupper() or said[0].isdigit()), text
     assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", said)) <= 2, text
     assert len(said) < 260, text
-
-
-Claim = Callable[[re.Match[str]], bool]
