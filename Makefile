@@ -125,6 +125,8 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	@rm -f $@
 	@echo "== installing"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,docs]' -c constraints.txt
+	@# On all cores, for one file after the other takes pip minutes. Some packages hold files of other Pythons.
+	@$(RUN) -m compileall -q -q -j 0 $(VENV)/lib || true
 	@$(RUN) $(IDENTITY) > $@
 
 # It builds nothing for a GPU, and is built with the torch that is there. The stamp is newer than that of what it is
