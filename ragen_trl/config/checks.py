@@ -16,27 +16,20 @@ from ragen_trl.errors import OptionError
 WRITTEN_CONTEXTS = ("actions_so_far",)
 """Functions of ``ragen_trl.rollout.contexts``, which the option ``context`` takes by a name without a module."""
 
-# Options of TRL's: the only value that is taken beside None, and what to do instead.
+# Options of TRL's that would change results and are not honoured: the value that is taken beside None, and a remedy.
 REFUSED: dict[str, tuple[Any, str]] = {
     "min_p": (None, "use temperature, top_k or top_p"),
     "repetition_penalty": (1.0, "use temperature, or a reward function against repetition"),
     "generation_kwargs": (None, "use temperature, top_k, top_p, max_reply_length and stop_at_answer"),
-    "cache_implementation": (None, "the KV cache is kept over all turns anyway; for speed use use_vllm=True"),
-    "pad_to_multiple_of": ("auto", "rows of like length are put together, and cut to the longest"),
     "mask_truncated_completions": (False, "raise max_completion_length, or set cut_penalty"),
     "disable_dropout": (True, "dropout would score replies in another network than the one that sampled them"),
     "max_tool_calling_iterations": (None, "use max_turns, max_actions_per_turn and max_actions"),
-    "use_transformers_continuous_batching": (False, "for speed use use_vllm=True"),
-    "transformers_continuous_batching_config": (None, "for speed use use_vllm=True"),
-    "use_transformers_paged": (False, "for speed use use_vllm=True"),
     "vllm_structured_outputs_regex": (None, "force_reply_prefix starts each reply; format_penalty fines others"),
-    "vllm_importance_sampling_cap": (None, "use vllm_importance_sampling_clip_max"),
     "use_adaptive_entropy": (False, "set entropy_coef, whose bonus is a mean over the update"),
     "top_entropy_quantile": (1.0, "set entropy_coef, or weigh tokens in a policy_loss of your own"),
     "off_policy_mask_threshold": (None, "set delta, or make fewer updates on a rollout"),
     "neftune_noise_alpha": (None, "noise makes other log-probabilities than those sampled from; use temperature"),
     "remove_unused_columns": (False, "rows need their seed, and reward functions get all other columns"),
-    "auto_find_batch_size": (False, "lower per_device_train_batch_size, and raise gradient_accumulation_steps"),
     "ds3_gather_for_generation": (True, "processes play unequal numbers of turns, and would wait for each other"),
     "parallelism_config": (None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
 }
@@ -57,6 +50,10 @@ RANGES_OF_TRL = {
     "num_iterations": "[1, inf)",
     "seed": "[0, 4294967295]",
 }
+CHOICES_OF_TRL = {
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+}
 
 
 class OffPolicySamplingWarning(UserWarning):
@@ -74,6 +71,9 @@ def check_options_of_trl(args: Any) -> None:
             raise OptionError(f"{name} is {value!r}, which rollouts do not honour; leave {only!r}: {instead}")
     for name, within in RANGES_OF_TRL.items():
         check_range(name, getattr(args, name), within)
+    for name, choices in CHOICES_OF_TRL.items():
+        if getattr(args, name) not in choices:
+            raise OptionError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(map(str, choices))}")
 
 
 def check_combinations(args: Any) -> None:
@@ -91,22 +91,7 @@ def check_combinations(args: Any) -> None:
     every = getattr(args, saved_at) if args.save_strategy in ("steps", "best") else 0
     if every and every < 1:  # Transformers takes it for a share of the run
         every = math.ceil(args.max_steps * every) if args.max_steps > 0 else 0
-    clips = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
     for wrong, message in (
-        (
-            isinstance(args.env_kwargs, str) or isinstance(args.chat_template_kwargs, str),
-            f"env_kwargs is {args.env_kwargs!r} and chat_template_kwargs {args.chat_template_kwargs!r}; write JSON "
-            "objects, for example '{\"size\": 5}'",
-        ),
-        (
-            args.scale_rewards not in ("group", "batch", "none"),
-            f"scale_rewards is {args.scale_rewards!r}; choose one of group, batch, none",
-        ),
-        (
-            args.multi_objective_aggregation not in ("sum_then_normalize", "normalize_then_sum"),
-            f"multi_objective_aggregation is {args.multi_objective_aggregation!r}; choose one of sum_then_normalize, "
-            "normalize_then_sum",
-        ),
         # The loss.
         (
             args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1),
@@ -129,19 +114,13 @@ def check_combinations(args: Any) -> None:
         ),
         (
             whole_only and (args.baseline, args.scale_rewards, args.advantage) != ("mean", "group", "group"),
-            "multi_objective_aggregation 'normalize_then_sum' always takes the mean and std of whole trajectories of a "
-            f"group; baseline {args.baseline!r}, scale_rewards {args.scale_rewards!r} and advantage {args.advantage!r} "
-            "need 'sum_then_normalize'",
-        ),
-        (
-            critic and 0 < args.max_steps < args.critic_warmup_steps,
-            f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
-            "learn; lower the first or raise the second",
+            f"multi_objective_aggregation 'normalize_then_sum' has no baseline {args.baseline!r}, scale_rewards "
+            f"{args.scale_rewards!r} and advantage {args.advantage!r}, only 'mean', 'group' and 'group'; use "
+            "'sum_then_normalize'",
         ),
         (
             args.fp16 and (filters or (critic and args.critic_warmup_steps)),
-            "fp16 is True, whose loss scaler cannot skip an update, as is needed after a filter that keeps nothing and "
-            "in a critic's warm-up; use bf16, or float32",
+            "fp16 is True, whose loss scaler cannot skip an update, as a filter and a critic's warm-up need; use bf16",
         ),
         (
             args.num_generations == 1 and filters,
@@ -157,7 +136,7 @@ def check_combinations(args: Any) -> None:
         (
             every and every % max(1, args.steps_per_rollout),
             f"{saved_at} is {getattr(args, saved_at):g}, a checkpoint every {every:g} updates, but a rollout has "
-            f"{args.steps_per_rollout:g} updates; a checkpoint between them cannot be resumed from; give a multiple",
+            f"{args.steps_per_rollout:g}, and a run goes on between two rollouts only; give a multiple",
         ),
         (
             str(args.metric_for_best_model).endswith("loss"),  # what Transformers takes where none is given
@@ -167,7 +146,7 @@ def check_combinations(args: Any) -> None:
         (
             args.curriculum_rollouts and args.max_steps < 1,
             f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
-            "max_steps instead of num_train_epochs, or leave it at 0",
+            "max_steps instead of num_train_epochs",
         ),
         (
             args.env_timeout is not None and not args.env_workers,
@@ -184,28 +163,10 @@ def check_combinations(args: Any) -> None:
             "observation is 'image', but a critic, A*-PO, window_turns, context and use_vllm read text; use advantage "
             "'group', 'gigpo' or 'mt_grpo' and leave the others unset",
         ),
-        # vLLM.
         (
             args.use_vllm and args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1,
             f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
             "share an engine would have to play the same number of turns; set vllm_mode='server'",
-        ),
-        (
-            args.use_vllm and (args.vllm_max_model_length or math.inf) <= (args.max_completion_length or 0),
-            f"vllm_max_model_length is {args.vllm_max_model_length}, and max_completion_length "
-            f"{args.max_completion_length} does not fit into it together with a prompt; raise the first, or lower the "
-            "second",
-        ),
-        (
-            None not in clips and clips[0] >= clips[1],
-            f"vllm_importance_sampling_clip_min is {clips[0]}, not below vllm_importance_sampling_clip_max {clips[1]}",
-        ),
-        (
-            args.vllm_importance_sampling_correction
-            and args.vllm_importance_sampling_mode.endswith("_truncate")
-            and clips == (None, None),
-            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r} without a bound; set "
-            "vllm_importance_sampling_clip_max",
         ),
     ):
         if wrong:
@@ -221,8 +182,7 @@ def warn_of_narrowed_sampling(args: Any) -> None:
     if narrowed:
         warnings.warn(
             f"{' and '.join(narrowed)}: replies are sampled without the unlikely tokens, but trained under the whole "
-            "distribution, so updates are off-policy and push what is never sampled down; leave top_p at 1.0 and top_k "
-            "at 0, and set temperature below 1, which is trained as it is sampled",
+            "distribution, which pushes what is never sampled down; use a temperature below 1 instead",
             OffPolicySamplingWarning,
             stacklevel=3,
         )
@@ -234,9 +194,8 @@ def short_trajectory(args: Any) -> str:
     if args.max_turns == 1 or whole is None or whole >= reply:
         return ""
     return (
-        f"max_completion_length is {whole}, the tokens of a whole trajectory of up to {args.max_turns} turns after its "
-        f"first prompt, and max_reply_length, those of one reply, is {reply}: the first reply may end an episode; "
-        "raise the first, or lower the second"
+        f"max_completion_length is {whole}, for a trajectory of up to {args.max_turns} turns, and max_reply_length is "
+        f"{reply}, for one reply, so the first reply may end an episode; raise the first, or lower the second"
     )
 
 
@@ -246,26 +205,23 @@ def context_function(name: Any) -> Callable[..., Any]:
     Raises:
         OptionError: If there is none, or it cannot be called with the turns and the opening.
     """
-    known = "give actions_so_far, or a function of the turns so far and the opening, 'module:function'"
-    if not isinstance(name, str) or (":" not in name and name not in WRITTEN_CONTEXTS):
-        raise OptionError(f"context is {name!r}; {known}")
-    module, _, called = name.rpartition(":")
+    module, _, called = str(name).rpartition(":")
     try:
+        if not module and called not in WRITTEN_CONTEXTS:
+            raise ValueError("it names no module")
         function: Callable[..., Any] = getattr(import_module(module or "ragen_trl.rollout.contexts"), called)
-        if inspect.isclass(function):
-            raise TypeError("a class")
         inspect.signature(function).bind((), "")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise OptionError(f"context is {name!r}, which cannot be used ({error}); {known}") from error
+        raise OptionError(
+            f"context is {name!r}, which cannot be used ({error}); give {', '.join(WRITTEN_CONTEXTS)}, or a function "
+            "of the turns so far and the opening at the top of a module: 'module:function'"
+        ) from error
     return function
 
 
 def context_name(function: Callable[..., Any]) -> str:
     """The name under which other processes and a saved model find a function; `OptionError` if they would not."""
     name = f"{getattr(function, '__module__', None)}:{getattr(function, '__qualname__', None)}"
-    try:
-        if context_function(name) is function:
-            return name
-    except OptionError as error:
-        raise OptionError(f"{error}; define it at the top of a module") from error
-    raise OptionError(f"context is {function!r}, which other processes cannot find; define it at the top of a module")
+    if context_function(name) is not function:
+        raise OptionError(f"context is {function!r}, which other processes cannot find; define it in a module")
+    return name

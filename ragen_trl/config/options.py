@@ -4,24 +4,20 @@ No torch, so ``--help`` is quick. The configurations that are made of these clas
 """
 
 import inspect
+import json
 import math
 from argparse import Action
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from ragen_trl.errors import OptionError
 
-ADVANTAGES = ("group", "gae", "turn_gae", "bi_level_gae", "gigpo", "mt_grpo")
 CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
 """The advantages whose baseline is a critic: StarPO's PPO form."""
 
 DEFAULT_WORKERS = 128
 """Most threads that step waiting environments at the same time."""
-
-LEAST_TEMPERATURE = 1e-30
-"""Divided by less, logits would leave the range of float32."""
 
 
 class _Store(Action):
@@ -34,20 +30,17 @@ class _Store(Action):
         setattr(namespace, self.dest, values)
 
 
-def option(default: Any, text: str, within: str = "", aliases: Sequence[str] = ()) -> Any:
+def option(default: Any, text: str, within: str = "") -> Any:
     """A field of a class of options.
 
     Args:
         default: The default; of a list each object gets a copy.
         text: The help.
         within: The range of a number as an interval: "(0, 1]" is above 0 and up to 1. `check_options` reads it.
-        aliases: Other names on the command line.
     """
     metadata: dict[str, Any] = {"help": text}
     if within:
         metadata |= {"within": within, "action": _Store}
-    if aliases:
-        metadata["aliases"] = list(aliases)
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -56,7 +49,7 @@ def option(default: Any, text: str, within: str = "", aliases: Sequence[str] = (
 def check_options(options: Any) -> None:
     """Raise `OptionError` for a value of another kind than its option has, or outside its range or its choices.
 
-    ``None`` is taken where the type or the default is ``None``.
+    ``None`` is taken where the type or the default is ``None``. The text of a JSON object becomes the object.
     """
     kinds: dict[str, Any] = {}
     for owner in reversed(type(options).__mro__):
@@ -73,12 +66,19 @@ def check_options(options: Any) -> None:
             raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kind[0]))}")
         if int in kind and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise OptionError(f"{name} is {value!r}; give a whole number")
-        if float in kind:
-            check_range(name, value, "[-inf, inf]")
-        if dict[str, Any] in kind and not isinstance(value, dict | str):  # TRL reads the text as JSON
-            raise OptionError(f"{name} is {value!r}; write it as a JSON object, for example '{{\"size\": 5}}'")
-        if within := declared.metadata.get("within"):
-            check_range(name, value, within)
+        if dict[str, Any] in kind:
+            setattr(options, name, json_object(name, value))
+        if float in kind or "within" in declared.metadata:
+            check_range(name, value, declared.metadata.get("within", "[-inf, inf]"))
+
+
+def json_object(name: str, value: object) -> dict[str, Any]:
+    """Keyword arguments from an option: a mapping, JSON text of one, or nothing; `OptionError` for something else."""
+    try:
+        found: Any = json.loads(value) if isinstance(value, str) else value or {}
+        return {**found}
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{name} is {value!r}, which is no JSON object like '{{\"size\": 5}}' ({error})") from None
 
 
 def check_range(name: str, value: Any, within: str) -> None:
@@ -97,11 +97,9 @@ def check_sampling(top_p: float, top_k: int) -> None:
 
 
 def check_temperature(name: str, value: float) -> None:
-    """Raise `OptionError` for a temperature, of this name, that is neither 0 nor one that logits can be divided by."""
-    if value != 0 and not LEAST_TEMPERATURE <= value < math.inf:
-        raise OptionError(
-            f"{name} is {value}; use 0 for greedy sampling, or at least {LEAST_TEMPERATURE:g}, and a finite number"
-        )
+    """Raise `OptionError` for a temperature, of this name, that is neither 0 (greedy) nor one to divide logits by."""
+    if value != 0:
+        check_range(name, value, "[1e-30, inf)")
 
 
 def option_names(kind: type) -> tuple[str, ...]:
@@ -113,34 +111,26 @@ def option_names(kind: type) -> tuple[str, ...]:
 class TaskOptions:
     """The task. All policies of one table of results play the same task."""
 
-    env_kwargs: dict[str, Any] | str | None = option(
-        None, "Keyword arguments (JSON) of the environment, as for gymnasium.make."
-    )
+    env_kwargs: dict[str, Any] | str | None = option(None, "Arguments (JSON) of the environment.")
     max_turns: int = option(5, "Replies per trajectory.", "[1, inf)")
     max_actions_per_turn: int = option(5, "Actions executed per reply; more are dropped.", "[1, inf)")
     max_actions: int = option(10, "Actions per trajectory.", "[1, inf)")
-    format_penalty: float = option(
-        -0.1, "Reward of a turn whose reply cannot be read or holds an invalid action.", "(-inf, 0]"
-    )
+    format_penalty: float = option(-0.1, "Reward of a turn with an unreadable reply or invalid action.", "(-inf, 0]")
 
 
 @dataclass
 class TokenOptions:
     """Options that need the tokens of the policy; a model that is reached over an API cannot honour them."""
 
-    window_turns: int | None = option(
-        None, "Most turns that the model sees, the present one included; unset: all of them.", "[1, inf)"
-    )
+    window_turns: int | None = option(None, "Most turns, the present one included, that the model sees.", "[1, inf)")
     context: str | None = option(
         None, "Instead of that: a function 'module:name' that writes what the model reads, or 'actions_so_far'."
     )
-    stop_at_answer: bool = option(
-        False, "End a reply at its </answer>; the end of the turn is then added and not trained."
-    )
+    stop_at_answer: bool = option(False, "End a reply at its </answer>; the end that is then added is not trained.")
     observation: Literal["text", "image"] = option(
         "text", "What a message shows: 'text', or 'image' for a picture of the state, which needs a vision model."
     )
-    image_size: int = option(168, "Side in pixels of the square to which these pictures are scaled down.", "[28, inf)")
+    image_size: int = option(168, "Side in pixels to which pictures are scaled down.", "[28, inf)")
     chat_template_kwargs: dict[str, Any] | str | None = option(
         None, "Variables (JSON) of the chat template, such as '{\"enable_thinking\": false}' for Qwen3."
     )
@@ -152,32 +142,20 @@ class MannerOptions(TokenOptions):
 
     think: bool = option(True, "Ask for <think>…</think> before <answer>…</answer>.")
     max_reply_length: int = option(400, "Tokens sampled per reply.", "[1, inf)")
-    max_completion_length: int | None = option(
-        3600, "Tokens a trajectory may have after its first prompt, all later turns included.", "[1, inf)"
-    )
-    system_prompt: str | None = option(None, "System message; '' is an empty one. Unset: the chat template's, if any.")
-    force_reply_prefix: bool = option(
-        True, "Start every reply with <think> (or <answer>), which is given and not trained, as in RAGEN."
-    )
-    cut_penalty: float = option(0.0, "Reward added to a turn whose reply was cut by a token limit.", "(-inf, 0]")
+    max_completion_length: int | None = option(3600, "Tokens of a trajectory after its first prompt.", "[1, inf)")
+    system_prompt: str | None = option(None, "System message; unset: the chat template's, if any.")
+    force_reply_prefix: bool = option(True, "Start every reply with <think> or <answer>, which is not trained.")
+    cut_penalty: float = option(0.0, "Reward added to a turn whose reply a token limit cut.", "(-inf, 0]")
 
 
 @dataclass
 class ExecutionOptions:
     """How a rollout is executed. These options change no result."""
 
-    env_workers: int = option(
-        DEFAULT_WORKERS,
-        "Most threads that step waiting environments at the same time; 0: step all in the main thread.",
-        "[0, inf)",
-    )
-    env_timeout: float | None = option(
-        None, "Seconds a step or reset of an environment may take; unset: no limit.", "(0, 9e9]"
-    )
+    env_workers: int = option(DEFAULT_WORKERS, "Most threads that step environments; 0: the main one.", "[0, inf)")
+    env_timeout: float | None = option(None, "Seconds a step or reset may take; unset: no limit.", "(0, 9e9]")
     rollout_batch_size: int | None = option(
-        None,
-        "Trajectories that a process plays at the same time; the others wait. Less memory, more time; unset: all.",
-        "[1, inf)",
+        None, "Trajectories that a process plays at the same time, which bounds memory; unset: all.", "[1, inf)"
     )
 
 
@@ -196,34 +174,23 @@ MANNER = option_names(MannerOptions)
 class CriticOptions:
     """How the critic learns and where its values are used. Only an ``advantage`` with a critic reads them."""
 
-    whiten_advantages: bool = option(True, "Give the critic's advantages mean 0 and std 1 over the trained tokens.")
+    whiten_advantages: bool = option(True, "Give the advantages of a critic mean 0 and std 1 over the trained tokens.")
     bootstrap: Literal["unseen", "all", "none"] = option(
         "unseen",
-        "Which truncated episodes end with the critic's value instead of 0: 'unseen' (the model was not "
-        "told of the limit: context, one that only the environment knows, all of tool calls), 'all', or 'none'.",
+        "Truncated episodes that end with the critic's value instead of 0: those whose limit the model was not told "
+        "of ('unseen'), 'all' or 'none'.",
     )
     critic_learning_rate: float = option(1e-5, "Learning rate of the critic.", "(0, inf)")
     critic_batch_size: int | None = option(
-        None,
-        "Trajectories per optimizer step of the critic, all processes together (32 in RAGEN); unset: as many "
-        "steps a pass over a rollout as the policy makes.",
-        "[1, inf)",
+        None, "Trajectories per step of the critic, all processes together; unset: as the policy.", "[1, inf)"
     )
-    critic_epochs: int | None = option(
-        None, "The critic's passes over a rollout; unset: as many as the policy's (num_iterations).", "[1, inf)"
-    )
+    critic_epochs: int | None = option(None, "Passes of the critic over a rollout; unset: num_iterations.", "[1, inf)")
     critic_lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine", "inverse_sqrt"] = option(
         "constant", "Schedule of the critic's learning rate, as Transformers names them."
     )
-    critic_lr_warmup_rollouts: int = option(
-        0, "First rollouts, over which the critic's learning rate rises from 0; not with 'constant'.", "[0, inf)"
-    )
-    critic_warmup_steps: int = option(
-        0, "First updates, in which only the critic learns and the policy does not change.", "[0, inf)"
-    )
-    value_clip: float | None = option(
-        0.5, "How far a value may move from the rollout's before it is clipped; unset: free.", "(0, inf)"
-    )
+    critic_lr_warmup_rollouts: int = option(0, "Rollouts over which that schedule rises from 0.", "[0, inf)")
+    critic_warmup_steps: int = option(0, "First updates, in which only the critic learns.", "[0, inf)")
+    value_clip: float | None = option(0.5, "How far a value may move before it is clipped; unset: free.", "(0, inf)")
 
 
 @dataclass
@@ -235,110 +202,64 @@ class TrainingOptions:
     )
     bf16: bool | None = option(None, "Mixed precision in bfloat16; unset: on where the hardware has it.")
     dataloader_pin_memory: bool | None = option(None, "As in transformers; unset: where there is a GPU.")
-    per_device_train_batch_size: int = option(4, "Trajectories per forward and backward pass and process.", "[1, inf)")
+    per_device_train_batch_size: int = option(4, "Trajectories per forward pass and process.", "[1, inf)")
     gradient_accumulation_steps: int = option(
-        None,
-        "Micro-batches per update; a rollout has as many, unless steps_per_generation is set. Unset: 32. With a critic "
-        "and without a filter 8, and rollouts of 32: four updates on each, as in RAGEN.",
-        "[1, inf)",
+        None, "Micro-batches per update; unset: 32, with a critic and no filter 8: four updates a rollout.", "[1, inf)"
     )
     steps_per_generation: int | None = option(
-        None,
-        "Micro-batches of a rollout; unset: those of one update, or of four, see gradient_accumulation_steps.",
-        "[1, inf)",
+        None, "Micro-batches of a rollout; unset: those of one update, or of four, see there.", "[1, inf)"
     )
-    max_steps: int = option(
-        None,
-        "Updates; unset, and without num_train_epochs: as many as 200 rollouts have. By default each has its own "
-        "rollout, with a critic every four.",
-    )
-    num_train_epochs: float = option(
-        None, "Passes over num_train_seeds start states or a train_dataset, instead of max_steps."
-    )
+    max_steps: int = option(None, "Updates; unset, and without num_train_epochs: those of 200 rollouts.")
+    num_train_epochs: float = option(None, "Passes over num_train_seeds start states, or a train_dataset.")
+    save_steps: float = option(480, "Updates between checkpoints, each at the end of a rollout.")
     lr_scheduler_type: str = option("constant", "Learning-rate schedule.")
-    num_generations_eval: int | None = option(
-        1, "Trajectories per start state in TRL's evaluation during training.", "[1, inf)"
-    )
+    num_generations_eval: int | None = option(1, "Trajectories per start state in eval_strategy.", "[1, inf)")
     num_generations: int | None = option(
         16, "Trajectories per start state (group size), at least 2; with a critic 1 is enough.", "[1, inf)"
     )
     beta: float = option(0.001, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.", "[0, inf)")
-    log_kl: bool = option(
-        False,
-        "With beta 0: log the KL (k3) to the policy as it was when the trainer was made; one more forward pass over "
-        "what an update learns from, and without LoRA a copy of the weights.",
-    )
-    entropy_coef: float = option(
-        0.001, "Entropy bonus: this times the mean entropy over sampled tokens (nats).", "[0, inf)"
-    )
-    delta: float | None = option(
-        3.0, "Dual clip: bound of the ratio where the advantage is negative; unset: none.", "(1, inf)"
-    )
+    log_kl: bool = option(False, "With beta 0: log the KL (k3) to the policy as it was, for one more forward pass.")
+    entropy_coef: float = option(0.001, "Weight of the mean entropy over sampled tokens (nats).", "[0, inf)")
+    delta: float | None = option(3.0, "Dual clip: bound of the ratio where the advantage is negative.", "(1, inf)")
     vllm_importance_sampling_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
-        option(
-            "token_truncate",
-            "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops whole "
-            "trajectories, nearly all of them if they are long.",
-        )
+        option("token_truncate", "Correction for what vLLM computes differently; TRL's own default drops trajectories.")
     )
-    disable_dropout: bool = option(
-        True, "Always on: dropout, LoRA's included, would score replies in another network than sampled them."
-    )
+    disable_dropout: bool = option(True, "Always on: replies are scored in the network that sampled them.")
     sampler_check: Literal["stop", "warn"] = option(
         "stop",
-        "What to do if the trainer's log-probabilities of the first rollout are not the sampler's, 'stop' or 'warn'; "
-        "a rollout hook that plays another policy on purpose needs 'warn'.",
+        "If trainer and sampler disagree on the first rollout; 'warn' for a rollout hook that plays another policy.",
     )
-    merge_lora: bool = option(
-        False,
-        "With LoRA: sample with its product merged into the weights, as vLLM does: one operation a layer instead of "
-        "nine. Replies are then scored with other rounding than they were sampled with.",
-    )
+    merge_lora: bool = option(False, "Sample with LoRA merged into the weights: faster, and rounded otherwise.")
     vllm_adapter_dir: str | None = option(
-        None,
-        "With LoRA and vllm_mode 'server': leave the adapter in this folder, of this run alone, which the server sees "
-        "under the same path, and send nothing else; unset: send merged weights over NCCL.",
+        None, "Folder through which a vLLM server gets the LoRA adapter; unset: merged weights over NCCL."
     )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run.", "[1, inf)"
     )
-    num_eval_seeds: int = option(64, "Start states of TRL's evaluation during training (eval_strategy).", "[1, inf)")
+    num_eval_seeds: int = option(64, "Start states of eval_strategy.", "[1, inf)")
     train_seed_start: int = option(10_000, "Seed of the first training start state; evaluation uses those below.")
     curriculum_rollouts: int = option(
-        0,
-        "Rollouts in which start states go from the easiest to all (ragen_envs.difficulty); 0: no curriculum.",
-        "[0, inf)",
+        0, "Rollouts in which start states go from the easiest to all (ragen_envs.difficulty).", "[0, inf)"
     )
     advantage: Literal["group", "gae", "turn_gae", "bi_level_gae", "gigpo", "mt_grpo"] = option(
         "group", "Advantage estimator; 'gae', 'turn_gae' and 'bi_level_gae' train a critic: the PPO form."
     )
     baseline: Literal["mean", "leave_one_out"] = option(
-        "mean",
-        "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
-        "sets the divisor: 'group' std, 'batch' std or 'none'.",
+        "mean", "Baseline of the group advantage; scale_rewards (TRL) sets the divisor."
     )
     gamma: float = option(1.0, "Discount per sampled token ('gae', 'bi_level_gae').", "[0, 1]")
     gae_lambda: float = option(1.0, "λ of generalised advantage estimation over tokens.", "[0, 1]")
     turn_gamma: float = option(0.95, "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo').", "[0, 1]")
     turn_lambda: float = option(1.0, "λ of generalised advantage estimation over turns ('turn_gae').", "[0, 1]")
-    step_weight: float = option(
-        1.0, "Weight of the turn's part ('gigpo'), or of the last turn's reward ('mt_grpo').", "[0, inf)"
-    )
-    filter_ratio: float = option(
-        1.0, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all.", "(0, 1]"
-    )
+    step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), of the last turn ('mt_grpo').", "[0, inf)")
+    filter_ratio: float = option(1.0, "Share to train on, of the groups ('top_k') or of the spread.", "(0, 1]")
     filter_strategy: Literal["top_k", "top_p", "top_p_variance"] = option(
         "top_k",
-        "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
-        "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2's code); "
-        "'top_p_variance': of the sum of the variances (its paper).",
+        "Groups with the largest std of raw returns: that share of them (StarPO-S), or the fewest with that share of "
+        "all stds ('top_p', RAGEN-2's code) or variances ('top_p_variance', its paper).",
     )
-    max_refills: int = option(
-        0, "Most extra rollouts, from new start states, to complete the groups to train on.", "[0, inf)"
-    )
-    env_weights: list[float] | None = option(
-        None, "With several environments: how often each is played; unset: equally."
-    )
+    max_refills: int = option(0, "Most extra rollouts to complete the groups to train on.", "[0, inf)")
+    env_weights: list[float] | None = option(None, "How often each of several environments is played.")
 
 
 @dataclass
@@ -347,40 +268,22 @@ class AStarPOOptions:
 
     reference_samples: int = option(8, "Episodes of the reference from each start state (N).", "[1, inf)")
     max_reference_samples: int = option(32, "Most episodes from a start state whose V* stays uncertain.", "[1, inf)")
-    value_std_error: float = option(
-        0.15, "Standard error of V* that is good enough, in units of the return range.", "(0, inf)"
-    )
-    beta1: float = option(
-        0.5, "Temperature of V*, in return ranges; near 0: best return, large: mean return.", "(0, inf)"
-    )
-    beta2: float = option(
-        1e-3, "Weight of the log-ratio to the reference, in units of the return range per nat.", "(0, inf)"
-    )
-    return_range: float | None = option(
-        None, "Largest minus smallest return; unset: measured on the reference's episodes.", "(0, inf)"
-    )
+    value_std_error: float = option(0.15, "Standard error of V* that is good enough.", "(0, inf)")
+    beta1: float = option(0.5, "Temperature of V*; near 0: best return, large: mean return.", "(0, inf)")
+    beta2: float = option(1e-3, "Weight of the log-ratio to the reference, per nat.", "(0, inf)")
+    return_range: float | None = option(None, "Largest minus smallest return; unset: measured.", "(0, inf)")
     loss_scale: Literal["unit", "paper"] = option(
         "unit", "'unit': the gradient has the scale of REINFORCE; 'paper': times 2·beta2."
     )
     residual_cap: float | None = option(
         None, "Residuals beyond this many return ranges count linearly (Huber); unset: all squared.", "(0, inf)"
     )
-    kl_coef: float = option(
-        0.0, "Weight of the KL to the reference per token (k3), on the unit scale; 0: no such term.", "[0, inf)"
-    )
-    refresh_steps: int = option(
-        0, "Updates after which the policy becomes the reference and V* is estimated again; 0: never.", "[0, inf)"
-    )
-    refresh_when_stale: bool = option(
-        False, "Do the same when returns lie above V* by more than three standard errors."
-    )
+    kl_coef: float = option(0.0, "Weight of the KL to the reference per token (k3), on the unit scale.", "[0, inf)")
+    refresh_steps: int = option(0, "Updates after which the policy becomes the reference; 0: never.", "[0, inf)")
+    refresh_when_stale: bool = option(False, "Do so, too, if returns are above V* by three standard errors.")
     stale_window: int = option(8, "Rollouts over which refresh_when_stale compares them.", "[1, inf)")
-    reward_version: str = option(
-        "", "Part of the cache's key; change it when rewards of an environment or a function change."
-    )
-    value_cache: str | None = option(
-        None, "SQLite file of the reference's returns, shared by runs; unset: in the run folder."
-    )
+    reward_version: str = option("", "Part of the cache's key; change it when rewards change.")
+    value_cache: str | None = option(None, "SQLite file of the reference's returns, shared by runs.")
 
 
 @dataclass
@@ -388,17 +291,13 @@ class WarmStartConfig:
     """How demonstrations are played and learned; `OptionError` if a value is out of its range."""
 
     demonstrations: int = option(36_000, "Episodes to learn from: of the oracle, in a shop of a shopper.", "[1, inf)")
-    noise: float = option(
-        0.5, "Probability that an action is a mistake: a random one, in a shop a shopper's.", "[0, 1]"
-    )
+    noise: float = option(0.5, "Probability that an action is a mistake: random, in a shop a shopper's.", "[0, 1]")
     demo_actions_per_turn: int = option(2, "Actions of a demonstrated reply.", "[1, inf)")
     demo_learning_rate: float = option(2e-3, "Learning rate of the supervised stage.", "(0, inf)")
     demo_batch_size: int = option(16, "Episodes per optimizer step.", "[1, inf)")
     demo_epochs: float = option(1.0, "Most passes over the demonstrations.", "(0, inf)")
-    demo_held_out: float = option(
-        0.0, "Share of the demonstrations that is not learnt; its loss chooses when to stop. 0: no stop.", "[0, 1)"
-    )
-    demo_lora_r: int = option(0, "LoRA rank; merged into the weights at the end. 0 trains all weights.", "[0, inf)")
+    demo_held_out: float = option(0.0, "Share that is not learnt and whose loss says when to stop.", "[0, 1)")
+    demo_lora_r: int = option(0, "LoRA rank, merged into the weights at the end; 0: all weights.", "[0, inf)")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -409,9 +308,7 @@ class ModelArguments:
     """Which model plays what."""
 
     env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
-    algo: Literal["starpo", "starpo-s", "a-star-po"] = option(
-        "starpo-s", "The algorithm; --advantage says in which form of StarPO."
-    )
+    algo: Literal["starpo", "starpo-s", "a-star-po"] = option("starpo-s", "The algorithm; see also --advantage.")
     model: str | None = option(
         None, "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."
     )
@@ -435,9 +332,7 @@ class RunArguments(ModelArguments):
     eval_episodes: int = option(512, "Held-out start states of each evaluation.", "[1, inf)")
     eval_temperature: float = option(1.0, "Sampling temperature of the evaluations.", "[0, inf)")
     eval_env_kwargs: dict[str, Any] | str | None = option(
-        None,
-        "Arguments (JSON) that replace some of env_kwargs where the model is evaluated; unset: a held-out split, where "
-        "the environment has one for what is trained on.",
+        None, "Arguments (JSON) that replace some of env_kwargs in evaluations; unset: a held-out split, if any."
     )
     consistency_weight: float | None = option(
         None, "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."
@@ -447,9 +342,7 @@ class RunArguments(ModelArguments):
     monitor: Literal["warn", "stop", "rollback", "off"] = option(
         "warn", "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."
     )
-    record_rollouts: int = option(
-        20, "Rollouts that the report's viewer can show, spread over the run; 0: none.", "[0, inf)"
-    )
+    record_rollouts: int = option(20, "Rollouts that the report's viewer can show.", "[0, inf)")
     overwrite: bool = option(False, "Delete what the run folder holds and start again.")
 
 
@@ -462,15 +355,8 @@ class EvaluationArguments:
         "Gymnasium ids, with arguments as JSON if you like: 'ragen/Sokoban-v0:{\"num_boxes\": 2}'. "
         "Unset: the one that the model was trained in.",
     )
-    suite: str | None = option(
-        None,
-        "Instead of --env. 'sokoban': Sokoban, SokobanLarge, Sokoban in other symbols, FrozenLake; "
-        "'bandit': Bandit, BanditRev.",
-    )
     model: list[str] = option([], "Folders or hub ids of causal LMs. Unset: random and oracle only.")
-    episodes: int = option(
-        512, "Held-out start states, at most 8000; of ToyShop its 256 prompts.", "[1, inf)", ["--eval_episodes"]
-    )
+    episodes: int = option(512, "Held-out start states, at most 8000; of ToyShop its 256 prompts.", "[1, inf)")
     samples_per_start: int = option(1, "Episodes from each start state; with several there is pass@k.", "[1, inf)")
     eval_temperature: float = option(1.0, "Sampling temperature; 0 is greedy.", "[0, inf)")
     side_by_side: int = option(128, "Episodes played and saved at a time; fewer take less memory.", "[1, inf)")

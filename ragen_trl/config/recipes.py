@@ -20,13 +20,6 @@ from ragen_trl.errors import OptionError
 _FOLDER = Path(__file__).parents[1] / "recipes"
 _OF_OUR_OWN = ("defaults", "embedded", "embedded-ppo", "pretrained")
 PRESETS = tuple(sorted({path.stem for path in _FOLDER.glob("*.yaml")} - set(_OF_OUR_OWN)))
-# Who gives one of these has said how a rollout is divided.
-DIVISIONS = (
-    "per_device_train_batch_size",
-    "steps_per_generation",
-    "gradient_accumulation_steps",
-    "generation_batch_size",
-)
 
 
 def read_options(path: Path) -> dict[str, Any]:
@@ -53,13 +46,10 @@ def options_for(given: Mapping[str, Any], env: str | None, algo: str | None) -> 
     return everywhere | (here[0] or {}) | (here[1] or {})
 
 
-def preset_options(name: str, env: str | None = None) -> dict[str, Any]:
-    """The options of the preset ``name`` in ``env``; without ``env``, those that hold in all environments.
-
-    Example:
-        >>> preset_options("starpo-s", "ragen/Bandit-v0")["max_actions"], preset_options("starpo-s")["max_actions"]
-        (1, 10)
-    """
+def preset_options(name: str | None, env: str | None = None) -> dict[str, Any]:
+    """The options of a preset in ``env``; without ``env``, those that hold everywhere; without a name, none."""
+    if name is None:
+        return {}
     if name not in PRESETS:
         raise OptionError(f"preset is {name!r}; choose one of {', '.join(PRESETS)}, or give a file by --config")
     return options_for(_read(name), env, None)
@@ -73,58 +63,34 @@ def _read(name: str) -> Mapping[str, Any]:
 def played(env: str, embedded: bool) -> dict[str, Any]:
     """Defaults of what is played: the environment's arguments, and limits; easier games for the embedded model."""
     easier = _read("embedded")["environments"].get(env, {}) if embedded else {}
-    names = option_names(TaskOptions)
-    return {**TURN_LIMITS.get(env, {}), **{name: value for name, value in easier.items() if name in names}}
+    return TURN_LIMITS.get(env, {}) | {name: easier[name] for name in option_names(TaskOptions) if name in easier}
 
 
-def defaults(
-    env: str,
-    model: str | None,
-    algo: str = "starpo-s",
-    advantage: str = "group",
-    given: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Defaults of all options for ``model`` (``None``: the embedded one, as is a folder with one trained from it).
-
-    ``given`` is what the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
-    """
-    known, critic = is_embedded(model), advantage in CRITIC_ADVANTAGES
-    divided = any(name in given for name in DIVISIONS)
+def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
+    """Defaults of all options for ``model`` (``None``: the embedded one, as is a folder with one trained from it)."""
+    known = is_embedded(model)
     found = options_for(_read("defaults"), env, algo) | TURN_LIMITS.get(env, {})
     found |= options_for(_read("embedded" if known else "pretrained"), env, algo)
-    if known and critic and algo == "starpo" and given.get("filter_ratio", 1.0) == 1 and not divided:
+    if known and algo == "starpo" and advantage in CRITIC_ADVANTAGES:
         found |= _read("embedded-ppo")
-    elif critic and (not known or divided):
-        found["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
     return found
 
 
-def evaluation_defaults(env: str) -> dict[str, Any]:
-    """Defaults of the evaluations of an environment that is always evaluated on another split."""
-    return dict(_read("defaults")["environments"].get(env, {}))
-
-
 def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments by which an environment with arguments ``kwargs`` plays what it is evaluated on."""
-    fixed = {} if "folder" in kwargs else evaluation_defaults(env).get("eval_env_kwargs", {})
-    return {**fixed, **held_out_kwargs(env, kwargs)}
+    """The arguments that replace some of ``kwargs``, those of training, where a model is evaluated: a held-out split.
 
-
-def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """How WebShop plays the products of no training: the test split that belongs to a training split.
-
-    Success and score are the task's own under every reward; the return is, too, with ``"fixed"``.
+    WebShop plays the test split that belongs to a training split, with the task's own reward as the return.
 
     Example:
-        >>> held_out_kwargs("ragen/WebShop-v0", {"split": "train_by_product", "reward": "tiered"})
+        >>> evaluation_kwargs("ragen/WebShop-v0", {"split": "train_by_product", "reward": "tiered"})
         {'split': 'test_by_product', 'reward': 'fixed'}
-        >>> held_out_kwargs("ragen/WebShop-v0", {"split": "all"})
-        {}
+        >>> evaluation_kwargs("ragen/WebShop-v0", {"split": "all"}), evaluation_kwargs("ragen/ToyShop-v0", {})
+        ({}, {'split': 'eval'})
     """
     split = kwargs.get("split")
-    if env != "ragen/WebShop-v0" or not isinstance(split, str) or not split.startswith("train"):
-        return {}
-    return {"split": "test" + split.removeprefix("train"), "reward": "fixed"}
+    if env == "ragen/WebShop-v0" and isinstance(split, str) and split.startswith("train"):
+        return {"split": "test" + split.removeprefix("train"), "reward": "fixed"}
+    return {} if "folder" in kwargs else defaults(env, None).get("eval_env_kwargs", {})
 
 
 def selection_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:

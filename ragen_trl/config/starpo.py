@@ -28,7 +28,6 @@ from ragen_trl.errors import OptionError
 # Transformers is about to rename it, and TRL sets and calls it by the old name in every run, whatever a user does.
 warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing.* is deprecated", FutureWarning, r"transformers\.")
 
-_SAVE_STEPS = 500  # TRL's
 _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
 
 
@@ -48,7 +47,6 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
         OptionError: If a value is out of its range or of another kind; the message carries the value.
     """
 
-    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
     _min_group_size = 2
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
 
@@ -67,7 +65,7 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
             self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
         if self.num_generations is not None and self.num_generations < self.min_group_size:
             raise OptionError(
-                f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
+                f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size}"
             )
         try:
             super().__post_init__()
@@ -77,9 +75,6 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
                 raise
         if has_default_length:
             self.max_steps = math.ceil(_ROLLOUTS * self.steps_per_rollout)
-        if float(vars(self)["save_steps"]) == _SAVE_STEPS:  # TRL's number becomes the next one that ends a rollout
-            updates = max(1, self.steps_per_rollout)
-            self.save_steps = int(math.ceil(_SAVE_STEPS / updates) * updates)
         if self.num_train_seeds is not None or self.curriculum_rollouts:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
@@ -87,12 +82,11 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
     def _set_updates(self) -> None:
         """How many updates a rollout has, where it is not given; TRL reads epochs if ``max_steps`` is -1."""
         if self.gradient_accumulation_steps is None:
-            per_rollout = 1
+            self.gradient_accumulation_steps = _MICRO_BATCHES
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
-                per_rollout = 4
                 self.steps_per_generation = _MICRO_BATCHES
-            self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
+                self.gradient_accumulation_steps = _MICRO_BATCHES // 4
         if self.max_steps is None:
             self.max_steps = -1
         if self.num_train_epochs is None:
@@ -133,9 +127,7 @@ class StarPOSConfig(StarPOConfig):
     Each ingredient is an ordinary field: ``filter_ratio``, ``beta``, ``epsilon`` and ``epsilon_high``.
     """
 
-    filter_ratio: float = option(
-        0.25, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all.", "(0, 1]"
-    )
+    filter_ratio: float = option(0.25, "Share to train on, of the groups ('top_k') or of the spread.", "(0, 1]")
     beta: float = option(0.0, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.", "[0, inf)")
     epsilon_high: float | None = option(0.28, "Upper clip range (clip-higher).", "[0, inf)")
 
@@ -155,23 +147,16 @@ class AStarPOConfig(AStarPOOptions, StarPOConfig):
     _min_group_size = 1
     _trainer = "AStarPOTrainer"
 
-    learning_rate: float = option(1e-6, "Learning rate; about 1e-5 with LoRA.", "[0, inf)")
     num_generations: int | None = option(1, "Trajectories per start state and update.", "[1, inf)")
-    num_train_seeds: int | None = option(
-        256, "Different start states to train on, each with a V*; unset: a new one for every trajectory.", "[1, inf)"
-    )
+    num_train_seeds: int | None = option(256, "Start states to train on, each with a V*; unset: new ones.", "[1, inf)")
     beta: float = option(0.0, "TRL's KL term; must stay 0, use beta2 or kl_coef.", "[0, inf)")
-    entropy_coef: float = option(
-        0.0, "Entropy bonus: this times the mean entropy over sampled tokens (nats).", "[0, inf)"
-    )
+    entropy_coef: float = option(0.0, "Weight of the mean entropy over sampled tokens (nats).", "[0, inf)")
     vllm_importance_sampling_correction: bool = option(False, "Must stay off: a regression takes no importance ratios.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, only in (
-            *(("advantage", "group"), ("beta", 0.0), ("log_kl", False), ("sync_ref_model", False)),
-            ("vllm_importance_sampling_correction", False),
-        ):
+        fixed = {"advantage": "group", "beta": 0.0, "log_kl": False, "sync_ref_model": False}
+        for name, only in {**fixed, "vllm_importance_sampling_correction": False}.items():
             if getattr(self, name) != only:
                 raise OptionError(
                     f"{name} is {getattr(self, name)!r}; A*-PO regresses on V* and has a KL of its own (beta2, "
@@ -188,7 +173,4 @@ class AStarPOConfig(AStarPOOptions, StarPOConfig):
                 "estimated V* only the first is unbiased: set num_iterations to 1 and leave steps_per_generation unset"
             )
         if self.max_refills and self.num_train_seeds is None:
-            raise OptionError(
-                f"max_refills is {self.max_refills}, but new start states have no V*; set num_train_seeds, from which "
-                "extra rollouts are then drawn"
-            )
+            raise OptionError(f"max_refills is {self.max_refills}, but new states have no V*; set num_train_seeds")

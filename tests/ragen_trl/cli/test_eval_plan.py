@@ -1,4 +1,4 @@
-"""What an evaluation plays: environments as text, suites, and whose options hold where."""
+"""What an evaluation plays: environments as text, and whose options hold where."""
 
 import json
 from pathlib import Path
@@ -31,9 +31,7 @@ def trained(folder: Path, env: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--env", "ragen/Sokoban-v0:{symbols: W}"], ["{symbols: W}", "no JSON", '\'ragen/Sokoban-v0:{"dim_room"']),
-        (["--suite", "lakes"], ["suite is 'lakes'", "sokoban, bandit"]),
-        (["--suite", "bandit", "--env", BANDIT], ["give one of sokoban, bandit"]),
+        (["--env", "ragen/Sokoban-v0:{symbols: W}"], ["{symbols: W}", "no JSON"]),
         (["--env", BANDIT, LAKE, "--env_kwargs", '{"size": 8}'], ["env_kwargs", "'ID:{…}'"]),
         (["--env", BANDIT, BANDIT], ["listed 2 times"]),
         (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 has no argument 'slippery'; it takes"]),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import _quick_rows, evaluated
+from ragen_trl.cli.training_run import evaluated, quick_rows
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
 
@@ -22,9 +22,8 @@ def test_webshop_is_evaluated_on_other_products_than_it_is_trained_on(tmp_path: 
         run, args = options(tmp_path, *shop, "--eval_strategy", "steps", "--eval_steps", "10")
         assert args.env_kwargs == trained
         found: dict[str, str] = evaluated(run, args).env_kwargs  # type: ignore[assignment]
-        rows = _quick_rows(run, args)
         quick = {**found, "split": found["split"].replace("test", "eval")}
-        assert json.loads(rows[0]["kwargs"]) == quick if rows is not None else found == trained
+        assert json.loads(quick_rows(run, args)[0]["kwargs"]) == quick
         return found
 
     trained = {"split": "train_by_product", "reward": "tiered", "observation_mode": "short"}

@@ -102,14 +102,15 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
     """The critic of the embedded model needs a learning rate of its size: at a big model's 1e-5 it stays at 0."""
     config = tmp_path / "run.yaml"
     config.write_text(f"env: ragen/Bandit-v0\nmodel: {bandit_player}\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
-    options = ["--config", str(config), "--max_steps", "2", "--per_device_train_batch_size", "16"]
-    assert train(tmp_path / "run", *options, "--algo", "starpo", "--advantage", "gae") == 0
+    options = ["--config", str(config), "--max_steps", "4", "--per_device_train_batch_size", "16"]
+    options += ["--algo", "starpo", "--advantage", "gae", "--save_steps", "4"]
+    assert train(tmp_path / "run", *options) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["env"] == "ragen/Bandit-v0"
     assert summary["config"]["learning_rate"] == 1e-3
-    assert summary["config"]["max_steps"] == 2  # the command line wins
+    assert summary["config"]["max_steps"] == 4  # the command line wins
     assert summary["config"]["critic_learning_rate"] == 1e-3
-    assert summary["trajectories"] == {"sampled": 32, "used": 32}
+    assert summary["trajectories"] == {"sampled": 64, "used": 64}  # one rollout: four updates of 16
     assert (tmp_path / "run" / "critic" / "critic.json").is_file()
     assert not list((tmp_path / "run" / "model").glob("*critic*"))
     config.write_text("learning_rte: 1.0e-3\n")
@@ -120,7 +121,7 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
 def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")
-    assert main(["eval", "--model", model, "--eval_episodes", "8", "--output_dir", str(tmp_path)]) == 0
+    assert main(["eval", "--model", model, "--episodes", "8", "--output_dir", str(tmp_path)]) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     environment = summary["environments"]["FrozenLake-v0"]
     assert environment["about"] == {}  # FrozenLake has nothing to say
@@ -144,7 +145,7 @@ def test_warm_start_then_train_from_it_without_naming_folders(tmp_path: Path, mo
     assert summary["config"]["learning_rate"] == 5e-4  # its recipe goes with the embedded model, not that of large ones
     assert "a local model" in (run / "README.md").read_text()
     assert "## Results" in (run / "model" / "README.md").read_text()
-    assert main(["eval", "--eval_episodes", "4"]) == 0
+    assert main(["eval", "--episodes", "4"]) == 0
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
 
@@ -157,7 +158,7 @@ def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--model", str(tmp_path / "base"), *run) == 0
     adapter = tmp_path / "run" / "model"
     assert (adapter / "adapter_model.safetensors").exists()
-    played = ["--max_turns", "2", "--eval_episodes", "8", "--output_dir", str(tmp_path / "eval")]
+    played = ["--max_turns", "2", "--episodes", "8", "--output_dir", str(tmp_path / "eval")]
     assert main(["eval", "--model", str(adapter), *options, *played]) == 0
     environments = json.loads((tmp_path / "eval" / "summary.json").read_text())["environments"]
     results = environments["FrozenLake-v0"]["results"]

@@ -8,7 +8,8 @@ import pytest
 
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
-from ragen_trl.cli.stages import RunExistsError, RunState
+from ragen_trl.cli.stages import RunState
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
@@ -28,7 +29,7 @@ def test_a_stage_is_made_once_and_outlives_the_process(tmp_path: Path) -> None:
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
     before = (tmp_path / "stages.json").read_bytes()
-    with pytest.raises(RunExistsError) as caught:
+    with pytest.raises(OptionError) as caught:
         RunState(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)
     message = str(caught.value)
     assert "max_steps was 50, now 60" in message
@@ -42,7 +43,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunExistsError, match="holds no run .*not deleted; choose another --output_dir"):
+    with pytest.raises(OptionError, match="holds no stages.json.*not replaced; choose another --output_dir"):
         RunState(tmp_path, SETTINGS, overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
