@@ -31,6 +31,7 @@ from typing import Any
 
 from settings import DATA, FASTER, HERE, MODEL, NEEDED, Run, questions, read, runs_of, small
 
+from ragen_trl.evaluation.intervals import t_quantile
 from ragen_trl.system.atomic import write_atomically
 
 BENCHMARKS = Path(__file__).resolve().parent
@@ -313,20 +314,6 @@ def t_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     return Interval(mean, mean - arm, mean + arm, n)
 
 
-def t_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t: a table, then the expansion of Abramowitz and Stegun, 26.7.5.
-
-    Example:
-        >>> [round(t_quantile(freedom), 3) for freedom in (1, 2, 4, 30)]
-        [12.706, 4.303, 2.776, 2.042]
-    """
-    table = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-    if freedom <= len(table):
-        return table[freedom - 1]
-    z = NormalDist().inv_cdf(0.975)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
 def evaluation_arm(rates: Sequence[Sequence[float]], episodes: int) -> float:
     """What the evaluations alone leave open of a mean, or of a mean difference, of rates: 1.96 standard errors.
 
@@ -591,8 +578,11 @@ def ask(question: Mapping[str, Any], options: argparse.Namespace) -> int:
     if not os.environ.get("RAGEN_WEBSHOP_DATA"):
         without = [run for run in missing if DATA not in json.dumps(run.settings)]
         if len(without) < len(missing):
-            print(f"left out: {len(missing) - len(without)} runs with the official products, whose folder "
-                  "RAGEN_WEBSHOP_DATA does not name", file=sys.stderr)
+            print(
+                f"left out: {len(missing) - len(without)} runs with the official products, whose folder "
+                "RAGEN_WEBSHOP_DATA does not name",
+                file=sys.stderr,
+            )
         missing = without
     if missing and str(question.get("model")).startswith("models/") and not Path(question["model"]).exists():
         print(f"{question['model']} is not there; `make smollm2` makes it, or name another --model", file=sys.stderr)

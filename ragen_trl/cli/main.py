@@ -252,7 +252,7 @@ def _report(words: list[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     options = parser.parse_args(words)
-    runs = [folder for folder in options.runs if not (folder / "evaluation.json").exists()]
+    runs = [folder for folder in options.runs if not (folder / "results.md").exists()]
     if left_out := ", ".join(str(folder) for folder in options.runs if folder not in runs):
         print(f"left out: {left_out}, as evaluations have their tables in results.md", file=sys.stderr)
     try:

@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from ragen_trl.evaluation.evaluator import (
     judged,
     play_in_batches,
 )
-from ragen_trl.evaluation.folder import StoredEpisode, read_episodes, write_episodes
+from ragen_trl.evaluation.folder import read_episodes, write_episodes
 from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
 from ragen_trl.policies.gguf_file import model_folder
@@ -52,7 +52,7 @@ from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, evaluation_seeds, training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
-from ragen_trl.system.provenance import package_version, provenance
+from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_resumable_checkpoint
@@ -187,11 +187,10 @@ def _play(folder: Path, name: str, policy: Policy | str, run: RunArguments, held
             played += [EpisodeRecord.of(trajectory) for trajectory in batch]
             bar.update(min(BATCH_SIZE * launched(), len(starts) - int(bar.n)))
     everyone = gather_object(played) if launched() > 1 else played
-    records = sorted(everyone, key=lambda record: record.seed)
-    seconds, version = time.perf_counter() - began, package_version()
-    episodes = [StoredEpisode(0, seconds / len(records), record, version) for record in records]
-    on_main(lambda: write_episodes(_episodes(folder, name), name, run.env, episodes))
-    return judged(records, seconds)
+    each = (time.perf_counter() - began) / len(everyone)
+    records = [replace(record, seconds=each) for record in sorted(everyone, key=lambda record: record.seed)]
+    on_main(lambda: write_episodes(_episodes(folder, name), name, run.env, records))
+    return judged(records)
 
 
 def _episodes(folder: Path, name: str) -> Path:
@@ -305,7 +304,7 @@ def _summary(
         "evaluation": sum(found.get("seconds", 0.0) for found in results.values()),
     }
     records = {
-        name: [row.record for row in read_episodes(_episodes(Path(args.output_dir), name))]
+        name: read_episodes(_episodes(Path(args.output_dir), name))
         for name, found in results.items()
         if "not_played" not in found
     }

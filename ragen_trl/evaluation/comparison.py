@@ -1,32 +1,32 @@
 """Compares saved models, a model behind an API, the random policy and the oracle: ``python -m ragen_trl eval``.
 
-Finished episodes and answers of an API are kept in the output folder (``folder.py``), so the same command goes on where
-it was stopped. Episodes that an API or an environment ended are left out of every rate and played again by the next
-command. A policy that cannot play an environment gets a row that says why.
+Finished episodes and answers of an API are kept in the output folder, so the same command goes on where it was stopped,
+and more episodes, samples, environments or models can be added later. Episodes that an API or an environment ended are
+left out of every rate and played again by the next command. A policy that cannot play an environment gets a row that
+says why.
 """
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
-from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import (
     EpisodeRecord,
     EvaluationError,
+    EvaluationResult,
     compared,
     held_out_starts,
     judged,
     play_in_batches,
 )
-from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode, check_folder
-from ragen_trl.evaluation.intervals import with_interval
+from ragen_trl.evaluation.folder import EpisodeFile, prepare
 from ragen_trl.evaluation.plan import EvalPlan, Task
-from ragen_trl.evaluation.players import Baseline, Player, local_models, remote_player
+from ragen_trl.evaluation.players import Player, baseline, local_models, remote, remote_policy
 from ragen_trl.evaluation.tables import in_one_line, markdown
 from ragen_trl.policies.api_client import ApiError
 from ragen_trl.rollout.environments import about
@@ -34,7 +34,7 @@ from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
-from ragen_trl.system.provenance import package_version, provenance
+from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 
 Say = Callable[[str], None]
@@ -60,30 +60,24 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
         UserError: If options cannot be used, or a model cannot play an environment.
     """
     held_out_starts(plan.run.episodes)  # raises before anything is created
-    check_folder(plan.folder)
-    models, remote = local_models(plan, say), remote_player(plan)
-    players: list[Player] = [Baseline("random"), *models, *([remote] if remote else []), Baseline("oracle")]
+    models, api = local_models(plan, say), remote_policy(plan)
+    players = [baseline("random"), *models, *([remote(plan, api)] if api else []), baseline("oracle")]
+    prepare(plan.folder, plan.run.overwrite)
     try:
-        for player in players:
-            for task in plan.tasks:
-                player.check(task)
-        policies = {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players}
-        settings = {"environments": {task.name: task.settings() for task in plan.tasks}, "policies": policies}
-        comparison = _Comparison(plan, players, EvalFolder(plan.folder, settings, plan.run.overwrite), say)
-        comparison.play()
+        environments = _Comparison(plan, players, say).play()
     finally:
-        if remote is not None:
-            say(f"API: {remote.api.counts.in_words()}")
-            remote.close()
+        if api is not None:
+            say(f"API: {api.counts.in_words()}")
+            api.close()
     summary = {
         **provenance(),
         "episodes": plan.run.episodes,
         "samples_per_start": plan.run.samples_per_start,
-        "policies": policies,
-        "environments": {task.name: comparison.environment(task) for task in plan.tasks},
+        "policies": {player.name: dict(player.settings) for player in players},
+        "environments": environments,
     }
-    if remote is not None:
-        summary["api"] = {"endpoint": remote.api.endpoint, **remote.api.counts.as_dict()}
+    if api is not None:
+        summary["api"] = {"endpoint": api.endpoint, **api.counts.as_dict()}
     write_atomically(plan.folder / "results.md", markdown(summary))
     write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
     return summary
@@ -100,80 +94,71 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
 
 
 class _Comparison:
-    """Players and tasks, and the episodes of each pair.
+    """Players and tasks, and the episodes of each pair. Whoever cannot play gets ``{"not_played": reason}``."""
 
-    Attributes:
-        results: By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played":
-            reason}``, with ``"failed": True`` where the environment itself could not be played.
-    """
-
-    def __init__(self, plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> None:
-        self._plan, self._players, self._folder, self._say = plan, players, folder, say
-        self.results: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def play(self) -> None:
-        """Play what is missing, one policy after the other, and say what comes out."""
-        run, tasks = self._plan.run, self._plan.tasks
-        each = run.episodes * run.samples_per_start
-        there = sum(self._finished(player, task) for player in self._players for task in tasks)
-        with self._bar(each * len(self._players) * len(tasks), there) as bar:
-            for player in self._players:
-                for task in tasks:
-                    label = player.name if len(tasks) == 1 else f"{task.name}, {player.name}"
-                    bar.set_description_str(label)
-                    due = bar.n + each - self._finished(player, task)
-                    found = self._missing_played(player, task, bar) or self._result(player, task)
-                    self.results[player.name, task.name] = found
-                    bar.total -= due - bar.n  # the episodes that could not be played
-                    bar.clear()
-                    for line in _lines(found, _args_of(task, player).max_completion_length):
-                        self._say(f"{label}: {line}" if not line.startswith(" ") else line)
-                player.close()
-
-    def environment(self, task: Task) -> dict[str, Any]:
-        """The entry of an environment in the summary.
-
-        It has the ``differences`` of models from random play and from the first model, and of all what their success is
-        ``normalised``: 0 at the random policy's, 1 at the oracle's.
-        """
-        results = {player.name: self.results[player.name, task.name] for player in self._players}
-        played = {name: found for name, found in results.items() if "not_played" not in found}
-        models = [player.name for player in self._players if not isinstance(player, Baseline)]
-        for name in played.keys() & set(models):
-            others = [other for other in ("random", *models[:1]) if other in played and other != name]
-            pairs = {other: compared(self._records(name, task), self._records(other, task)) for other in others}
-            played[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
-        low, high = (results[name].get("success") for name in ("random", "oracle"))
-        span = high - low if low is not None and high is not None else 0.0
-        for found in played.values():
-            found["normalised"] = (found["success"] - low) / span if span > 0 else None
-        settings = task.settings()
-        return {
-            "env": settings.pop("env"),
-            "env_kwargs": settings.pop("env_kwargs"),
-            "options": settings,
-            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
-            "results": results,
+    def __init__(self, plan: EvalPlan, players: Sequence[Player], say: Say) -> None:
+        self._plan, self._players, self._say = plan, players, say
+        samples = plan.run.samples_per_start
+        self._starts = {  # by seed and sample, in the order in which they are played
+            (start.seed, place % samples): start
+            for place, start in enumerate(held_out_starts(plan.run.episodes, samples))
+        }
+        self._files = {
+            (player.name, task.name): EpisodeFile(
+                plan.folder, player.name, task.name, {**task.settings(), "policy": player.settings}
+            )
+            for player in players
+            for task in plan.tasks
         }
 
-    def _missing_played(self, player: Player, task: Task, bar: Any) -> dict[str, Any] | None:
+    def play(self) -> dict[str, Any]:
+        """Play what is missing, one policy after the other, say what comes out, and describe all environments."""
+        folder, tasks = self._plan.folder, self._plan.tasks
+        results: dict[str, dict[str, Any]] = {task.name: {} for task in tasks}
+        total = len(self._starts) * len(self._files)
+        there = total - sum(len(self._missing(file)) for file in self._files.values())
+        if there:
+            self._say(f"{there} of {total} episodes are there already, in {folder}")
+        with progress_bar(total, "evaluate", "episode", initial=there) as bar:
+            try:
+                for player in self._players:
+                    for task in tasks:
+                        label = player.name if len(tasks) == 1 else f"{task.name}, {player.name}"
+                        bar.set_description_str(label)
+                        found = self._play_missing(player, task, bar) or self._result(player.name, task.name)
+                        results[task.name][player.name] = found
+                        bar.clear()
+                        for line in _lines(found):
+                            self._say(line if line.startswith(" ") else f"{label}: {line}")
+                    player.close()
+            except KeyboardInterrupt:
+                kept = f"{bar.n} of {total} episodes are kept in {folder}"
+                raise EvaluationStopped(f"Stopped. {kept}. {REPEAT}") from None
+        return {task.name: self._described(task, results[task.name]) for task in tasks}
+
+    def _missing(self, file: EpisodeFile) -> list[tuple[int, int]]:
+        """Seed and sample of the episodes that are not there, or failed without the policy."""
+        return [key for key in self._starts if key not in file.rows or file.rows[key].limit in FAILED]
+
+    def _records(self, policy: str, env: str) -> list[EpisodeRecord]:
+        """In order, and without further seeds or samples that an earlier command has played."""
+        rows = self._files[policy, env].rows
+        return [rows[key] for key in self._starts if key in rows]
+
+    def _play_missing(self, player: Player, task: Task, bar: Any) -> dict[str, Any] | None:
         """Play the missing episodes of a policy in an environment; returns the result of one that cannot."""
-        run, folder = self._plan.run, self._folder
-        samples, done = run.samples_per_start, folder.finished(player.name, task.name)
-        starts = enumerate(held_out_starts(run.episodes, samples))
-        missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
+        file = self._files[player.name, task.name]
+        missing = self._missing(file)
         if not missing:
             return None
         try:
-            policy, args, version = player.policy(task), _args_of(task, player), package_version()
-            first, began = 0, time.perf_counter()
-            for played in play_in_batches(policy, task.spec, args, [start for start, _ in missing], run.side_by_side):
+            policy, args, began = player.policy(task), task.args_of(player.name), time.perf_counter()
+            keys, starts = iter(missing), [self._starts[key] for key in missing]
+            for played in play_in_batches(policy, task.spec, args, starts, self._plan.run.side_by_side):
                 seconds = (time.perf_counter() - began) / len(played)
-                block = zip(missing[first : first + len(played)], played, strict=True)
-                kept = [StoredEpisode(sample, seconds, EpisodeRecord.of(one), version) for (_, sample), one in block]
-                folder.add(player.name, task.name, kept)
+                file.add([EpisodeRecord.of(one, next(keys)[1], seconds) for one in played])
                 bar.update(len(played))
-                first, began = first + len(played), time.perf_counter()
+                began = time.perf_counter()
         except NoOracleError as error:
             return {"not_played": f"no {player.name} policy: {error}"}
         except ApiError:
@@ -184,65 +169,44 @@ class _Comparison:
             return {"not_played": str(error)}
         return None
 
-    def _result(self, player: Player, task: Task) -> dict[str, Any]:
-        rows = self._wanted(self._folder.played(player.name, task.name))
-        records = [row.record for row in rows]
+    def _result(self, policy: str, env: str) -> dict[str, Any]:
+        records = self._records(policy, env)
         try:
-            found = judged(records, sum(row.seconds for row in rows)).as_dict()
+            found = judged(records).as_dict()
         except EvaluationError as error:
             return {"not_played": str(error), "failed": True}
         limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
         failures = Counter(record.error for record in records if record.limit in FAILED)
-        versions = Counter(row.version for row in rows)
+        versions = Counter(record.version for record in records)
+        counts = {"limits": limits.most_common(), "failures": failures.most_common(10), "versions": versions.items()}
+        return found | {name: dict(counted) for name, counted in counts.items()}
+
+    def _described(self, task: Task, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """The entry of an environment in the summary.
+
+        It has the ``differences`` of models from random play and from the first model.
+        """
+        played = {name: found for name, found in results.items() if "not_played" not in found}
+        models = [player.name for player in self._players if player.settings]
+        for name in [name for name in models if name in played]:
+            others = [other for other in ("random", *models[:1]) if other in played and other != name]
+            ours = self._records(name, task.name)
+            pairs = {other: compared(ours, self._records(other, task.name)) for other in others}
+            results[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
+        settings = task.settings()
         return {
-            **found,
-            "limits": dict(limits.most_common()),
-            "failures": dict(failures.most_common(10)),
-            "versions": dict(versions.most_common()),
+            "env": settings.pop("env"),
+            "env_kwargs": settings.pop("env_kwargs"),
+            "options": settings,
+            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
+            "results": results,
         }
 
-    def _records(self, name: str, task: Task) -> list[EpisodeRecord]:
-        return [row.record for row in self._wanted(self._folder.played(name, task.name))]
 
-    def _finished(self, player: Player, task: Task) -> int:
-        return len(self._wanted(self._folder.finished(player.name, task.name)))
-
-    def _wanted(self, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
-        """In order, and without those of more seeds or samples that an earlier command has played."""
-        seeds, samples = self._plan.run.episodes, self._plan.run.samples_per_start
-        return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
-
-    @contextmanager
-    def _bar(self, total: int, there: int) -> Iterator[Any]:
-        folder = self._plan.folder
-        if there:
-            self._say(f"{there} of {total} episodes are there already, in {folder}")
-        with progress_bar(total, "evaluate", "episode", initial=there) as bar:
-            try:
-                yield bar
-            except KeyboardInterrupt:
-                kept = f"{bar.n} of {bar.total} episodes are kept in {folder}"
-                raise EvaluationStopped(f"Stopped. {kept}. {REPEAT}") from None
-
-
-def _args_of(task: Task, player: Player) -> StarPOConfig:
-    return task.args.get(player.name, task.args["random"])
-
-
-def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
+def _lines(found: dict[str, Any]) -> Iterator[str]:
     if "not_played" in found:
         yield f"not played: {found['not_played']}"
         return
-    passes = "".join(f", pass@{k} {each['value']:.3f}" for k, each in found["pass_at_k"].items() if k != "1")
-    n = f"n={found['n']}" + (f", {found['left_out']} left out after failures" if found["left_out"] else "")
-    yield f"success {with_interval(found)} ({n}){passes}"
+    yield EvaluationResult(**{each.name: found[each.name] for each in fields(EvaluationResult)}).in_words()
     for reason, count in list(found["failures"].items())[:3]:
         yield f"  {count} x {reason}"
-    if len(found["versions"]) > 1:
-        counts = ", ".join(f"{count} by {version}" for version, count in found["versions"].items())
-        yield f"  versions of ragen-trl differ: {counts}; --overwrite true plays all by this one"
-    if outgrown := found["limits"].get("context", 0):
-        yield (
-            f"  {outgrown} episodes ended where max_completion_length ({max_length}) or the model's context was full, "
-            "which counts as failure"
-        )

@@ -10,23 +10,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import fsum, sqrt
+from statistics import fmean
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from ragen_envs import episode_seeds
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import (
-    mean_interval,
     paired_difference,
     pass_at_k,
     rate_interval,
     ratio_variance,
     with_interval,
 )
-from ragen_trl.evaluation.picture_controls import WrongPictures
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs
@@ -34,6 +32,7 @@ from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.progress import progress_bar
+from ragen_trl.system.provenance import package_version
 from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
@@ -64,9 +63,6 @@ class EvaluationResult:
         samples: Episodes a start state; some start states have fewer if episodes were left out.
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
-        faults: Share of the episodes with each fault, the most frequent first, where the environment names faults.
-        task_types: ``n``, ``success``, ``success_low`` and ``success_high`` of the episodes of each type, where the
-            environment has several types of tasks.
         score: Mean of ``info["task_score"]`` at the end of the episodes, from 0 to 1, where the environment has it and
             all episodes were kept with it; else None.
     """
@@ -87,8 +83,6 @@ class EvaluationResult:
     left_out: int = 0
     samples: int = 1
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
-    faults: dict[str, float] = field(default_factory=dict)
-    task_types: dict[str, dict[str, float]] = field(default_factory=dict)
     score: float | None = None
 
     def in_words(self) -> str:
@@ -111,38 +105,52 @@ class EpisodeRecord:
 
     Attributes:
         seed: Seed of the start state.
+        sample: Its number among the episodes of this start state, from 0.
         limit: As `Trajectory.limit`.
         measures: As `measure` gives them, and "task_score" if the environment has it (``info["task_score"]`` of the
             last turn).
+        seconds: Its share of the time that its batch took.
         error: The reason if its environment or an API failed.
         faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn).
         task_type: The type of its task, if the environment has several (``info["task_type"]``).
+        version: The package's that played it, with its commit.
     """
 
     seed: int
+    sample: int
     limit: str
     measures: Mapping[str, float]
+    seconds: float = 0.0
     error: str = ""
     faults: tuple[str, ...] = ()
     task_type: str = ""
+    version: str = ""
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
+    def of(cls, trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> "EpisodeRecord":
         """The record of a trajectory."""
         last = trajectory.turns[-1].info
-        error = str(last["error"]).strip() if trajectory.limit in FAILED else ""
         score = {"task_score": float(last["task_score"])} if "task_score" in last else {}
-        faults = tuple(map(str, last.get("faults", ())))
-        measures = {**measure(trajectory), **score}
-        return cls(trajectory.seed, trajectory.limit, measures, error, faults, str(last.get("task_type", "")))
+        return cls(
+            seed=trajectory.seed,
+            sample=sample,
+            limit=trajectory.limit,
+            measures={**measure(trajectory), **score},
+            seconds=seconds,
+            error=str(last["error"]).strip() if trajectory.limit in FAILED else "",
+            faults=tuple(map(str, last.get("faults", ()))),
+            task_type=str(last.get("task_type", "")),
+            version=package_version(),
+        )
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
     """The result of these episodes by the rules of `judged`, whose error it raises."""
-    return judged([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
+    each = seconds / max(1, len(trajectories))
+    return judged([EpisodeRecord.of(trajectory, seconds=each) for trajectory in trajectories])
 
 
-def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
+def judged(played: Sequence[EpisodeRecord]) -> EvaluationResult:
     """The result over the episodes in which neither environment nor API failed; `EvaluationError` if none is left."""
     whole = [record for record in played if record.limit not in FAILED]
     if not whole:
@@ -151,55 +159,45 @@ def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
             f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
         )
     rows = [record.measures for record in whole]
-    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0] if all(key in row for row in rows)}
-    starts = _by_start(whole)
-    successes, sizes = [int(sum(start)) for start in starts.values()], [len(start) for start in starts.values()]
-    returns: defaultdict[int, float] = defaultdict(float)
-    for record in whole:
-        returns[record.seed] += record.measures["return"]
+    means = {key: fmean(row[key] for row in rows) for key in rows[0] if all(key in row for row in rows)}
+    starts = _by_start(whole, "success")
+    successes, sizes = [int(sum(each)) for each in starts.values()], [len(each) for each in starts.values()]
+    low, high = rate_interval(successes, sizes)
+    returns = [fsum(each) for each in _by_start(whole, "return").values()]
     turns = fsum(row["turns"] for row in rows)
-    faults = Counter(fault for record in whole for fault in record.faults)
-    types = sorted({record.task_type for record in whole} - {""})
     return EvaluationResult(
-        **_success(whole),
+        n=len(whole),
+        success=means["success"],
+        success_low=low,
+        success_high=high,
         mean_return=means["return"],
-        return_stderr=sqrt(ratio_variance([*returns.values()], sizes)),
+        return_stderr=sqrt(ratio_variance(returns, sizes)),
         format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
         action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
         turns=means["turns"],
         actions=means["actions"],
         reply_tokens=means["reply_tokens"],
         truncated=means["truncated"],
-        seconds=seconds,
+        seconds=fsum(record.seconds for record in played),
         left_out=len(played) - len(whole),
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
-        faults={name: count / len(rows) for name, count in faults.most_common()},
-        task_types={name: _success([record for record in whole if record.task_type == name]) for name in types},
         score=means.get("task_score"),
     )
 
 
 def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> dict[str, float] | None:
     """`paired_difference` of the success in these episodes, without those in which an environment or an API failed."""
-    return paired_difference(_by_start(ours), _by_start(theirs))
+    return paired_difference(_by_start(ours, "success"), _by_start(theirs, "success"))
 
 
-def _by_start(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
-    """Seed of a start state → 1 or 0 for each of its episodes that did not fail."""
+def _by_start(records: Sequence[EpisodeRecord], measure: str) -> dict[int, list[float]]:
+    """Seed of a start state → this measure of each of its episodes that did not fail."""
     found: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         if record.limit not in FAILED:
-            found[record.seed].append(record.measures["success"])
+            found[record.seed].append(record.measures[measure])
     return found
-
-
-def _success(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """``n``, ``success`` and its interval."""
-    starts = list(_by_start(records).values())
-    successes, sizes = [int(sum(start)) for start in starts], [len(start) for start in starts]
-    low, high = rate_interval(successes, sizes)
-    return {"n": sum(sizes), "success": sum(successes) / sum(sizes), "success_low": low, "success_high": high}
 
 
 def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
@@ -209,7 +207,7 @@ def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[st
     found = {}
     for k in [2**power for power in range(samples.bit_length())] if samples > 1 else []:
         shares = [pass_at_k(samples, count, k) for count in whole]
-        low, high = mean_interval(shares, samples)
+        low, high = rate_interval(shares, [1] * len(shares), len(shares) * samples)
         found[str(k)] = {"value": fsum(shares) / len(shares), "low": low, "high": high, "starts": len(shares)}
     return found
 
@@ -222,7 +220,6 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
-    pictures: str = "own",
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
@@ -239,17 +236,15 @@ def evaluate(
         batch_size: Episodes played at a time.
         progress: Show a progress bar.
         samples: Episodes a start state.
-        pictures: What a model that sees is shown: its "own" state, a "blank" picture, or one of an "other" episode.
-            A model that does as well with the last two does not look.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
         EvaluationError: If environments or an API failed in every episode, ``samples`` or ``batch_size`` is below 1, or
             ``env`` names several environments.
-        ValueError: If ``policy`` or ``pictures`` is another string.
+        ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples, pictures)
+    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
     return summarise(played, time.perf_counter() - began)
 
 
@@ -261,13 +256,12 @@ def play_held_out(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
-    pictures: str = "own",
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
     with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
-        for batch in play_in_batches(policy, env, args, starts, batch_size, pictures=pictures):
+        for batch in play_in_batches(policy, env, args, starts, batch_size):
             trajectories += batch
             bar.update(len(batch))
     return trajectories
@@ -283,15 +277,12 @@ def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
     if samples < 1:
         raise EvaluationError(f"samples is {samples}; play every start state at least once")
     each = [(seed, sample) for seed in evaluation_seeds(episodes) for sample in range(samples)]
-    return [Start(seed, *_outcome_and_sampling_seed(seed, sample)) for seed, sample in each]
+    return [_start(seed, sample) for seed, sample in each]
 
 
-def _outcome_and_sampling_seed(seed: int, sample: int) -> tuple[int, int]:
-    """The outcome seed and the sampling seed; for the first sample as in ``python -m ragen_envs``."""
-    if sample == 0:
-        return episode_seeds(seed)
-    outcome, sampling = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
-    return outcome, sampling
+def _start(seed: int, sample: int) -> Start:
+    """Outcome seed and sampling seed are for the first sample as in ``python -m ragen_envs``."""
+    return Start(seed, *episode_seeds(seed)) if sample == 0 else Start.drawn(seed, (seed, 1, sample))
 
 
 def play_in_batches(
@@ -302,7 +293,6 @@ def play_in_batches(
     batch_size: int,
     process: int = 0,
     processes: int = 1,
-    pictures: str = "own",
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
@@ -316,7 +306,6 @@ def play_in_batches(
     if len(specs) != 1:
         raise EvaluationError(f"env has {len(specs)} environments; evaluate in one at a time")
     player = baseline_policy(policy) if isinstance(policy, str) else policy
-    player = player if pictures == "own" else WrongPictures(player, pictures)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     try:
         for first in range(0, len(starts), batch_size * processes):

@@ -54,65 +54,40 @@ def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
     return count / (count - 1) * math.fsum(residual**2 for residual in residuals) / n**2
 
 
-def _worth(rate: float, variance: float, clusters: int, least: float, most: float) -> float:
-    """How many independent trials an estimated rate is worth, given its estimated variance.
+def rate_interval(totals: Sequence[float], sizes: Sequence[int], most: float | None = None) -> tuple[float, float]:
+    """95 % interval of a rate, from the successes and episodes of each start state.
 
-    ``rate (1 - rate) / variance``, at most ``most`` (episodes of a start state are independent), shortened by (z / t)²
-    because the variance has only ``clusters - 1`` degrees of freedom, and at least ``least`` (they all end alike).
-    """
-    if clusters < 2 or (variance <= 0 and rate in (0.0, 1.0)):
-        return least
-    trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
-    return max(trials * (_Z / t_quantile(clusters - 1)) ** 2, least)
+    The variance between start states says how many independent trials the rate is worth: ``rate (1 - rate) /
+    variance``, shortened by (z / t)² because the variance has only as many degrees of freedom as there are start
+    states less one. They are at least Σ n_i / (Σ n_i² / Σ n_i), the number of start states where all have equally many
+    episodes (which then all end alike), and at most ``most``: by default the episodes, which are then independent. With
+    one episode a start state the interval is Wilson's.
 
-
-def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[float, float]:
-    """95 % interval of a success rate, from the successes and episodes of each start state.
-
-    With one episode a start state it is Wilson's. Otherwise the episodes count as independent at most, and as Σ n_i /
-    (Σ n_i² / Σ n_i) trials at least, which is the number of start states where all have equally many.
+    For the mean of a pass@k, ``totals`` are the shares, ``sizes`` 1, and ``most`` the number of episodes.
 
     Example:
         >>> [round(bound, 3) for bound in rate_interval([4, 0, 4, 0], [4, 4, 4, 4])]  # four coins, not sixteen
         [0.15, 0.85]
     """
-    n = sum(episodes)
-    rate = sum(successes) / n
-    least = n**2 / sum(size**2 for size in episodes)
-    return wilson_score(rate, _worth(rate, ratio_variance(successes, episodes), len(episodes), least, n))
-
-
-def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]:
-    """95 % interval of the mean of a probability that was estimated for each start state from so many episodes.
-
-    For pass@k. It counts for as many trials as there are start states at least, and as there are episodes at most.
-    """
-    count = len(shares)
-    mean = math.fsum(shares) / count
-    return wilson_score(mean, _worth(mean, ratio_variance(shares, [1] * count), count, count, count * episodes))
-
-
-def difference_arm(differences: Sequence[float]) -> float:
-    """Half of the 95 % interval of a mean of m paired differences in [-1, 1]: t(m - 1) standard errors.
-
-    Where all differences are 0 they have no spread, and yet a start state may exist where the two differ. So two start
-    states are added, one where they do not differ and half a one for each way in which they may (Agresti and Min 2005,
-    Statistics in Medicine 24:729).
-
-    Example:
-        >>> round(difference_arm([1, 0, 0, 0]), 3)  # 3.182 · √(2 - 1/6) / 6
-        0.718
-    """
-    count = len(differences) + 2
-    squares = math.fsum(value**2 for value in differences) + 1
-    error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
-    return t_quantile(max(1, len(differences) - 1)) * error
+    n, count = sum(sizes), len(sizes)
+    rate, variance = math.fsum(totals) / n, ratio_variance(totals, sizes)
+    trials = least = n**2 / sum(size**2 for size in sizes)
+    if count > 1 and (variance > 0 or 0 < rate < 1):
+        most = n if most is None else most
+        trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
+        trials = max(trials * (_Z / t_quantile(count - 1)) ** 2, least)
+    return wilson_score(rate, trials)
 
 
 def paired_difference(
     ours: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
 ) -> dict[str, float] | None:
     """How much more often one policy succeeds than another, paired by start state.
+
+    The interval of the mean of the m differences in [-1, 1] is t(m - 1) standard errors. Where all differences are 0
+    they have no spread, and yet a start state may exist where the two differ. So two start states are added, one where
+    they do not differ and half a one for each way in which they may (Agresti and Min 2005, Statistics in Medicine
+    24:729).
 
     Args:
         ours: Start seed → 1 or 0 for each of its episodes, of which there is at least one.
@@ -129,7 +104,10 @@ def paired_difference(
     differences = [fmean(ours[seed]) - fmean(theirs[seed]) for seed in ours if seed in theirs]
     if not differences:
         return None
-    value, arm = fmean(differences), difference_arm(differences)
+    value, count = fmean(differences), len(differences) + 2
+    squares = math.fsum(difference**2 for difference in differences) + 1
+    error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
+    arm = t_quantile(max(1, len(differences) - 1)) * error
     return {"value": value, "low": max(-1.0, value - arm), "high": min(1.0, value + arm), "starts": len(differences)}
 
 

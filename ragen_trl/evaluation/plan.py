@@ -17,13 +17,16 @@ class Task:
     Attributes:
         name: Its name in tables; no two tasks have the same.
         spec: How the environment is made.
-        args: The whole configuration under which each policy plays it, by the policy's name; the oracle plays as
-            "random".
+        args: The whole configuration under which each policy plays it, by the policy's name.
     """
 
     name: str
     spec: EnvSpec
     args: Mapping[str, StarPOConfig]
+
+    def args_of(self, policy: str) -> StarPOConfig:
+        """The configuration under which a policy plays it."""
+        return self.args.get(policy, self.args["random"])
 
     def settings(self) -> dict[str, Any]:
         """What an episode depends on besides its policy and its seeds."""
@@ -38,11 +41,6 @@ class EvalPlan:
     api: ApiArguments
     tasks: Sequence[Task]
     folder: Path
-
-    @property
-    def common(self) -> StarPOConfig:
-        """The options that are the same for all: sampling, device, vLLM."""
-        return self.tasks[0].args["random"]
 
 
 def api_name(api: ApiArguments) -> str | None:

@@ -17,49 +17,44 @@ def result_table(results: Results) -> Table:
     ks = sorted({k for found in results.values() for k in found.get("pass_at_k", {})} - {"1"}, key=int)
     scored = any(found.get("score") is not None for found in results.values())
     columns = ["policy", "success [95 %]", *(f"pass@{k} [95 %]" for k in ks), *["score"] * scored]
-    table = [[*columns, "return ± s.e.", "normalised", "format ok", "turns", "tokens", "n"]]
+    table = [[*columns, "return ± s.e.", "format ok", "turns", "tokens", "n"]]
     for policy, found in results.items():
         if "not_played" in found:
             table.append([policy, in_one_line(found["not_played"]), *[""] * (len(table[0]) - 2)])
             continue
-        passes = [found["pass_at_k"].get(k) for k in ks]
-        score, normalised = found.get("score"), found["normalised"]
-        table.append(
-            [
-                policy,
-                with_interval(found),
-                *("" if each is None else with_interval(each, rate="value") for each in passes),
-                *["" if score is None else f"{score:.3f}"] * scored,
-                f"{found['mean_return']:.3f} ± {found['return_stderr']:.3f}",
-                "" if normalised is None else f"{normalised:.3f}",
-                f"{found['format_valid']:.3f}",
-                f"{found['turns']:.2f}",
-                f"{found['reply_tokens']:.1f}",
-                f"{found['n']}" + (f" (+{found['left_out']} failed)" if found["left_out"] else ""),
-            ]
-        )
+        row = [policy, with_interval(found)]
+        row += ["" if k not in found["pass_at_k"] else with_interval(found["pass_at_k"][k], rate="value") for k in ks]
+        row += ["" if found["score"] is None else f"{found['score']:.3f}"] * scored
+        row += [f"{found['mean_return']:.3f} ± {found['return_stderr']:.3f}", f"{found['format_valid']:.3f}"]
+        row += [f"{found['turns']:.2f}", f"{found['reply_tokens']:.1f}"]
+        table.append([*row, f"{found['n']}" + (f" (+{found['left_out']} failed)" if found["left_out"] else "")])
     return table
 
 
-def further_tables(results: Results) -> Iterator[Table]:
-    """Differences between policies, success by type of task, and named faults: each where there are any."""
-    played = {policy: found for policy, found in results.items() if "not_played" not in found}
-    titles = {"differences": "success above that of", "task_types": "success in", "faults": "share with"}
-    for key, title in titles.items():
-        named = {policy: found[key] for policy, found in played.items() if found.get(key)}
-        names = list(dict.fromkeys(name for values in named.values() for name in values))
-        rows = named if key == "differences" else {policy: found.get(key, {}) for policy, found in played.items()}
-        if names:
-            cells = [[policy, *(_cell(key, values.get(name)) for name in names)] for policy, values in rows.items()]
-            yield [[title, *names], *cells]
+def tables(environments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Table]]:
+    """Titles and tables: an overview if there are several environments, then for each of them its results.
+
+    Its differences between policies follow, under no title of their own.
+    """
+    if len(environments) > 1:
+        policies = next(iter(environments.values()))["results"]
+        rows = [[policy, *(_rate(each["results"][policy]) for each in environments.values())] for policy in policies]
+        yield "Success in every environment", [["success [95 %]", *environments], *rows]
+    for name, environment in environments.items():
+        results = environment["results"]
+        yield name, result_table(results)
+        differences = {policy: found["differences"] for policy, found in results.items() if found.get("differences")}
+        others = list(dict.fromkeys(other for found in differences.values() for other in found))
+        rows = [
+            [policy, *(signed_with_interval(found[other]) if other in found else "–" for other in others)]
+            for policy, found in differences.items()
+        ]
+        if rows:
+            yield "", [["success above that of", *others], *rows]
 
 
-def _cell(key: str, value: Any) -> str:
-    if key == "faults":
-        return f"{value or 0.0:.3f}"
-    if value is None:
-        return "–"
-    return signed_with_interval(value) if key == "differences" else f"{with_interval(value)} (n={value['n']})"
+def _rate(found: Mapping[str, Any]) -> str:
+    return "–" if "not_played" in found else with_interval(found)
 
 
 def in_one_line(reason: str) -> str:
@@ -70,29 +65,21 @@ def in_one_line(reason: str) -> str:
     return f"{first}: {ends[0]}" if ends else first
 
 
-def overview(environments: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Success of every policy in every environment."""
-    table = [["success [95 %]", *environments]]
-    for policy in next(iter(environments.values()))["results"]:
-        found = [environment["results"][policy] for environment in environments.values()]
-        table.append([policy, *("–" if "not_played" in each else with_interval(each) for each in found)])
-    return table
-
-
 def markdown(summary: Mapping[str, Any]) -> str:
-    """The text of ``results.md``: an overview if there are several environments, then a table for each."""
-    environments = summary["environments"]
+    """The text of ``results.md``."""
     parts = ["# Evaluation"]
-    if len(environments) > 1:
-        parts += ["## Success in every environment", _markdown_table(overview(environments))]
-    for name, environment in environments.items():
-        limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
-        parts += [f"## {name}", f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}."]
-        parts += map(_markdown_table, [result_table(environment["results"]), *further_tables(environment["results"])])
+    for title, (titles, *rows) in tables(summary["environments"]):
+        if title:
+            parts.append(f"## {title}")
+        if environment := summary["environments"].get(title):
+            limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
+            parts.append(f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}.")
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (titles, *rows)]
+        parts.append("\n".join([lines[0], "|---" * len(titles) + "|", *lines[1:]]))
     parts.append(
         f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
-        "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action. "
-        "Success above that of another policy is paired by start state."
+        "The random policy and the oracle see the state after every action. Success above that of another policy is "
+        "paired by start state."
     )
     parts.append(f"`{summary['command']}`, commit `{summary['commit']}`, {summary['created']}.")
     return "\n\n".join(parts) + "\n"
@@ -100,12 +87,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False) -> str:
     """The same tables for a terminal."""
-    parts = [aligned(overview(environments), colour)] if len(environments) > 1 else []
-    for name, environment in environments.items():
-        tables = [result_table(environment["results"]), *further_tables(environment["results"])]
-        first, *others = (aligned(table, colour) for table in tables)
-        parts += [f"{name}\n{first}", *others]
-    return "\n\n".join(parts)
+    return "\n\n".join(f"{title}\n{aligned(table, colour)}".lstrip() for title, table in tables(environments))
 
 
 def aligned(table: Sequence[Sequence[str]], colour: bool = False) -> str:
@@ -120,8 +102,3 @@ def aligned(table: Sequence[Sequence[str]], colour: bool = False) -> str:
         style = BOLD if place == 0 else DIM if row[0] in ("random", "oracle") else ""
         lines.append(f"{style}{line}{PLAIN}" if colour and style else line)
     return "\n".join(lines)
-
-
-def _markdown_table(table: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
-    return "\n".join([lines[0], "|---" * len(table[0]) + "|", *lines[1:]])

@@ -25,31 +25,22 @@ NARROWED = 0.8
 
 
 def declines(values: Sequence[float]) -> Verdict:
-    """A steady decline: little at a time, and nearly always downwards.
+    r"""A steady decline: little at a time, and nearly always downwards.
 
     The mean of the last 8 values is at most 92 % of the mean of the first 10, and the Mann-Kendall score of the last 60
-    values, of which there are at least 24, is at most -6. The threshold was found by trial and implies no probability
-    of error, because rollouts are not independent.
-    """
-    if len(values) < 24:
-        return None
-    threshold, now = 0.92 * fmean(values[:START]), fmean(values[-RECENT:])
-    fallen = now <= threshold and threshold > 0
-    return (now, threshold) if fallen and trend_score(values[-60:]) <= -6.0 else None
-
-
-def trend_score(values: Sequence[float]) -> float:
-    r"""The Mann-Kendall score of a trend: normal with mean 0 and variance 1 in a series without a trend.
+    values, of which there are at least 24, is at most -6. In a series without a trend the score is normal with mean 0
+    and variance 1. The threshold was found by trial and implies no probability of error, because rollouts are not
+    independent.
 
     .. math:: S = \sum_{i<j} \operatorname{sign}(x_j - x_i), \quad z = S / \sqrt{n (n - 1) (2 n + 5) / 18}
-
-    Example:
-        >>> round(trend_score([5.0, 4.0, 3.0, 2.0, 1.0]), 2)
-        -2.45
     """
-    count = len(values)
-    balance = sum((later > one) - (later < one) for place, one in enumerate(values) for later in values[place + 1 :])
-    return balance / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    threshold, now, last = 0.92 * fmean(values[:START]), fmean(values[-RECENT:]), values[-60:]
+    if len(values) < 24 or threshold <= 0 or now > threshold:
+        return None
+    count = len(last)
+    balance = sum((later > one) - (later < one) for place, one in enumerate(last) for later in last[place + 1 :])
+    score = balance / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    return (now, threshold) if score <= -6.0 else None
 
 
 def rose_by(values: Sequence[float], amount: float) -> Verdict:
@@ -111,8 +102,7 @@ class AlertRule:
         name: Its name in logs and reports.
         kind: ``"early"`` (behaviour narrows) or ``"confirmation"`` (the damage is there).
         metric: The logged value that it watches.
-        says: What it means, in one sentence.
-        remedy: What to do first.
+        says: What it means, and what to do first.
         condition: Decides whether it holds at the last of the metric's values so far.
         even_if_gaining: Whether it may fire while the run is `gaining` or its task is solved (success of 0.95 or more
             over 8 rollouts): replies of a policy that knows what to do are alike.
@@ -124,30 +114,28 @@ class AlertRule:
     kind: Literal["early", "confirmation"]
     metric: str
     says: str
-    remedy: str
     condition: Callable[[Sequence[float]], Verdict]
     even_if_gaining: bool = False
     if_narrowed: bool = False
 
 
-_FILTER = "keep the most uncertain groups (StarPOSConfig), or do not divide by a group's std (scale_rewards='none')"
-_BACK = "go back to the best checkpoint (CollapseMonitor(action='rollback')) and change the settings from there"
+_FILTER = "Keep the most uncertain groups (StarPOSConfig), or do not divide by a group's std (scale_rewards='none')."
+_BACK = "Go back to the best checkpoint (CollapseMonitor(action='rollback')) and change the settings from there."
 
 ALERT_RULES = (
     AlertRule(
         "actions_fall",
         "early",
         "collapse/actions_per_turn",
-        "The agent acts less and less in a turn: it is learning to stand still.",
-        _FILTER,
+        f"The agent acts less and less in a turn: it is learning to stand still. {_FILTER}",
         declines,
     ),
     AlertRule(
         "echo",
         "early",
         "collapse/identical_replies",
-        "Members of a group give the same first reply much more often than at first: RAGEN's echo trap.",
-        f"{_FILTER}; or add an entropy bonus (entropy_coef)",
+        "Members of a group give the same first reply much more often than at first: RAGEN's echo trap. "
+        f"{_FILTER} Or add an entropy bonus (entropy_coef).",
         partial(rose_by, amount=0.3),
         if_narrowed=True,
     ),
@@ -155,16 +143,14 @@ ALERT_RULES = (
         "spread_gone",
         "confirmation",
         "in_group_std",
-        "RAGEN-2's stop rule: in ten rollouts in a row the spread within groups was below 10 % of its start.",
-        _BACK,
+        "RAGEN-2's stop rule: in ten rollouts in a row the spread within groups was below 10 % of its start. " + _BACK,
         variance_gone,
     ),
     AlertRule(
         "success_falls",
         "confirmation",
         "success",
-        "The mean success of 20 rollouts is below 60 % of its best.",
-        _BACK,
+        f"The mean success of 20 rollouts is below 60 % of its best. {_BACK}",
         partial(below_best, share=0.6, window=20),
         even_if_gaining=True,
     ),
@@ -172,8 +158,7 @@ ALERT_RULES = (
         "eval_success_falls",
         "confirmation",
         "eval_success",
-        "The mean success of three evaluations on held-out start states is below 80 % of its best.",
-        _BACK,
+        f"The mean success of three evaluations on held-out start states is below 80 % of its best. {_BACK}",
         partial(below_best, share=0.8, window=3),
         even_if_gaining=True,
     ),

@@ -2,7 +2,7 @@
 
 With the trainers of this package it is also an observer and sees whole trajectories. With a plain ``GRPOTrainer`` it
 reads what TRL keeps of its last rollout (``trl_seams.py``). Measures (``measures.py``) join the trainer's log; alerts
-(``alerts.py``) depend on the logged rows only. A run that was rolled back has ended.
+(``alerts.py``) depend on the logged rows only.
 """
 
 import logging
@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 Action = Literal["warn", "stop", "rollback"]
 Kind = Literal["early", "confirmation"]
-_JUDGED_BY = 10  # how many logged rollouts a checkpoint is judged by
 
 
 class CollapseMonitor(TrainerCallback):
@@ -49,10 +48,9 @@ class CollapseMonitor(TrainerCallback):
 
     Args:
         trainer: One of this package, or a ``GRPOTrainer``. Pass the monitor to its ``add_callback``.
-        action: ``"warn"`` logs a warning, once for each rule. ``"stop"`` also ends training. ``"rollback"`` then also
-            loads the weights of the best checkpoint of this run: the one with the most success over its last ten
-            rollouts.
-        stop_on: The kind of alert that stops or rolls back; ``"early"`` includes ``"confirmation"``.
+        action: ``"warn"`` logs a warning, once for each rule. ``"stop"`` also ends training at the first confirmation
+            alert. ``"rollback"`` then also loads the weights of the best checkpoint of this run: the one whose last ten
+            logged rollouts had the most success.
         mi_every: The mutual information is measured every so many rollouts; 0 for never, as with pictures. A
             measurement takes forward passes over ``mi_pairs`` prompts, with as many thoughts after each of them.
         mi_pairs: How many pairs of prompt and thought it is measured on.
@@ -74,14 +72,11 @@ class CollapseMonitor(TrainerCallback):
         self,
         trainer: GRPOTrainer,
         action: Action = "warn",
-        stop_on: Kind = "confirmation",
         mi_every: int = 10,
         mi_pairs: int = 64,
     ) -> None:
-        if action not in get_args(Action) or stop_on not in get_args(Kind):
-            raise OptionError(
-                f"action is {action!r} and stop_on {stop_on!r}; choose from {get_args(Action)} and {get_args(Kind)}"
-            )
+        if action not in get_args(Action):
+            raise OptionError(f"action is {action!r}; choose from {get_args(Action)}")
         if mi_every < 0 or mi_pairs < 2:
             raise OptionError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
         if action == "rollback":
@@ -93,16 +88,14 @@ class CollapseMonitor(TrainerCallback):
                 "ds3_gather_for_generation=False), and processes make different numbers of passes; set mi_every=0"
             )
         self.trainer = trainer
-        self.action, self.stop_on = action, stop_on
+        self.action = action
         self.mi_every, self.mi_pairs = mi_every, mi_pairs
         self.stopped_at: int | None = None
         self.rolled_back_to: int | None = None
-        self._watch = AlertWatch()
-        self._tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
-        self._pieces = token_pieces(self._tokenizer)
-        self._seconds = 0.0
         self._resumed_at = 0
         self._saved: set[int] = set()
+        self._watch = AlertWatch()
+        self._pieces = token_pieces(getattr(trainer.processing_class, "tokenizer", trainer.processing_class))
         if isinstance(trainer, StarPOTrainer):
             trainer.observers.append(self)
 
@@ -128,18 +121,12 @@ class CollapseMonitor(TrainerCallback):
             ],
             "stopped_at": self.stopped_at,
             "rolled_back_to": self.rolled_back_to,
-            "seconds": self._seconds,
         }
 
     def on_rollout(self, event: RolloutEvent) -> None:
         """Measure a rollout of whole trajectories; called by the trainers of this package."""
-        began, args = time.perf_counter(), self.trainer.args
-        found = rollout_measures(event.rollout, self._pieces)
-        if not args.think:
-            found.pop("thought_tokens", None)  # a tag that was sampled by chance does not make a thought
-        self._log(found)
-        self._spent("seconds", began)
-        if self._due(event.step) and args.observation == "text":  # scoring would not see the pictures
+        self._log(rollout_measures(event.rollout))
+        if self._due(event.step) and self.trainer.args.observation == "text":  # scoring would not see the pictures
             self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
 
     def on_train_begin(
@@ -167,12 +154,10 @@ class CollapseMonitor(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Look for alerts in the new row. All processes log the same numbers and so decide alike."""
-        began = time.perf_counter()
         for fired in self._watch.add({**(logs or {}), "step": state.global_step}):
             if state.is_world_process_zero:
-                logger.warning("%s. %s To do: %s", fired.in_words(), fired.rule.says, fired.rule.remedy)
-        self._seconds += time.perf_counter() - began
-        reasons = self._reasons_to_stop()
+                logger.warning("%s. %s", fired.in_words(), fired.rule.says)
+        reasons = self._confirmed
         if self.action != "warn" and reasons and self.stopped_at is None and state.global_step < state.max_steps:
             self.stopped_at = state.global_step
             control.should_training_stop = True
@@ -182,16 +167,14 @@ class CollapseMonitor(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Name the best checkpoint so far, so ``save_total_limit`` does not delete it."""
         self._saved.add(state.global_step)
-        if self.action == "rollback":
-            best = self._best_checkpoint(state)
-            if best is not None:
-                state.best_model_checkpoint = str(best[1])
+        if self.action == "rollback" and (best := self._best_checkpoint(state)) is not None:
+            state.best_model_checkpoint = str(best[1])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Roll back, after training has written its last checkpoint."""
-        if self.action != "rollback" or not self._reasons_to_stop():
+        if self.action != "rollback" or not self._confirmed:
             return
         best = self._best_checkpoint(state)
         if best is None:
@@ -204,8 +187,12 @@ class CollapseMonitor(TrainerCallback):
         if state.is_world_process_zero:
             logger.warning("the model now has the weights of %s", folder)
 
+    @property
+    def _confirmed(self) -> list[Alert]:
+        return [fired for fired in self.fired if fired.rule.kind == "confirmation"]
+
     def _best_checkpoint(self, state: TrainerState) -> tuple[int, Path] | None:
-        """Step and folder of the best checkpoint; an earlier run may have left others in the same folder."""
+        """Step and folder of the best checkpoint of this run; an earlier run may have left others in the folder."""
         folders = {
             step: folder
             for step, folder in whole_checkpoints(str(self.trainer.args.output_dir)).items()
@@ -213,10 +200,6 @@ class CollapseMonitor(TrainerCallback):
         }
         step = best_step(folders, state.log_history)
         return None if step is None else (step, folders[step])
-
-    def _reasons_to_stop(self) -> list[Alert]:
-        """The alerts of the kind that stops a run, and confirmation alerts."""
-        return [fired for fired in self.fired if fired.rule.kind in (self.stop_on, "confirmation")]
 
     @property
     def _updates(self) -> int:
@@ -227,12 +210,10 @@ class CollapseMonitor(TrainerCallback):
         return self.mi_every > 0 and step // self._updates % self.mi_every == 0
 
     def _measure_completions(self, step: int) -> None:
-        began = time.perf_counter()
         trainer, rollout = self.trainer, last_rollout(self.trainer)
         rewards = (rollout.rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # (B,)
         texts = [text_of(completion) for completion in rollout.completions]
-        self._log(text_measures(texts, rewards, trainer.num_generations, self._tokenizer, self._pieces))
-        self._spent("seconds", began)
+        self._log(text_measures(texts, rewards, trainer.num_generations))
         if self._due(step):
             self._log_dependence(pairs_of_completions(rollout.micro_batches, self._pieces))
 
@@ -245,15 +226,10 @@ class CollapseMonitor(TrainerCallback):
         if found is not None:
             named = asdict(found).items()
             self._log({name if name.startswith("mi") else f"mi_{name}": value for name, value in named})
-        self._spent("mi_seconds", began)
+        self._log({"mi_seconds": time.perf_counter() - began})
 
     def _log(self, values: dict[str, float]) -> None:
         log_values(self.trainer, "train", {f"collapse/{name}": value for name, value in values.items()})
-
-    def _spent(self, name: str, began: float) -> None:
-        seconds = time.perf_counter() - began
-        self._seconds += seconds
-        self._log({name: seconds})
 
 
 def check_rollback(args: TrainingArguments) -> None:
@@ -281,5 +257,5 @@ def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | 
     for step in sorted(steps):
         values = [row[key] for row in rows if row.get(key) is not None and row["step"] <= step]
         if values:
-            judged[step] = fmean(values[-_JUDGED_BY:])
+            judged[step] = fmean(values[-10:])
     return max(reversed(judged), key=judged.__getitem__) if judged else None

@@ -16,9 +16,11 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from accelerate.utils import gather_object
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ragen_trl.policies.model_calls import cache_name, unwrapped
@@ -28,8 +30,7 @@ from ragen_trl.system.float64 import in_float64
 _Z_EPS = 1e-3
 
 
-@dataclass(frozen=True)
-class ThoughtPair:
+class ThoughtPair(NamedTuple):
     """A prompt and the thought after it, as token ids; X ends where the thought begins."""
 
     prompt: tuple[int, ...]
@@ -123,13 +124,6 @@ def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
     return in_turn[:count]
 
 
-def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """The P different prompts, and for each of the N pairs the index of its prompt."""
-    prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
-    place = {prompt: index for index, prompt in enumerate(prompts)}
-    return prompts, [place[pair.prompt] for pair in pairs]
-
-
 @torch.no_grad()
 def thought_logprobs(
     model: PreTrainedModel,
@@ -140,48 +134,33 @@ def thought_logprobs(
 ) -> torch.Tensor:
     """(N,) nats, float32, on the CPU: every thought scored after one prompt, log p(Z_i | X), a column of L.
 
-    The prompt is read once and its cache repeated over the thoughts; a recurrent state is not, so with it the prompt
-    stands before each thought.
+    The prompt is read once and its cache repeated over the thoughts.
 
     Args:
-        model: In evaluation mode, so without dropout.
+        model: In evaluation mode, so without dropout, and without a recurrent state, which cannot be repeated.
         prompt: X, at least one token.
         thoughts: N sequences of at least one token each.
         temperature: Divides the logits, as when the thoughts were sampled.
         batch_size: Thoughts in one forward pass.
     """
-    device, cached = model.device, cache_name(type(unwrapped(model)))
-    shown = torch.tensor([list(prompt)], device=device)
-    read = None if unwrapped(model)._is_stateful else model(input_ids=shown, use_cache=True, logits_to_keep=1)
-    longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
+    cached = cache_name(type(unwrapped(model)))
+    shown = torch.tensor([list(prompt)], device=model.device)
+    read = model(input_ids=shown, use_cache=True, logits_to_keep=1)
     found = torch.empty(len(thoughts))
-    for start in range(0, len(thoughts), batch_size):
-        rows = longest_first[start : start + batch_size]
-        ids, mask = _padded([thoughts[row] for row in rows], device)
-        before = torch.ones((len(rows), len(prompt)), dtype=torch.long, device=device)
-        if read is None:
-            whole, seen = torch.cat([shown.expand(len(rows), -1), ids], dim=1), torch.cat([before, mask], dim=1)
-            logits = model(whole, attention_mask=seen, use_cache=False, logits_to_keep=ids.shape[1] + 1).logits[:, :-1]
-        else:
-            logits = read.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
-            if ids.shape[1] > 1:
-                cache = deepcopy(getattr(read, cached))  # full attention or sliding windows
-                cache.batch_repeat_interleave(len(rows))
-                seen = torch.cat([before, mask[:, :-1]], dim=1)
-                more = model(input_ids=ids[:, :-1], attention_mask=seen, use_cache=True, **{cached: cache}).logits
-                logits = torch.cat([logits, more], dim=1)  # (b, n, V)
-        scaled = logits.float() / temperature
-        chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
-        found[rows] = (chosen * mask).sum(dim=1).cpu()
+    longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
+    for first in range(0, len(thoughts), batch_size):
+        rows = longest_first[first : first + batch_size]
+        said = pad_sequence([torch.tensor(thoughts[row]) for row in rows], batch_first=True).to(model.device)  # (b, n)
+        lengths = torch.tensor([[len(thoughts[row])] for row in rows], device=model.device)  # (b, 1)
+        mask = torch.arange(said.shape[1], device=model.device) < lengths
+        seen = torch.cat([torch.ones_like(shown).expand(len(rows), -1), mask.long()], dim=1)
+        cache = deepcopy(getattr(read, cached))
+        cache.batch_repeat_interleave(len(rows))
+        more = model(input_ids=said, attention_mask=seen, use_cache=True, **{cached: cache}).logits[:, :-1]
+        logits = torch.cat([read.logits.expand(len(rows), 1, -1), more], dim=1).float() / temperature  # (b, n, V)
+        logprobs = logits.gather(2, said[:, :, None])[:, :, 0] - logits.logsumexp(dim=2)
+        found[rows] = (logprobs * mask).sum(dim=1).cpu()
     return found
-
-
-def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and mask, both (b, n), padded on the right with 0."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-    return ids, mask
 
 
 def measured_dependence(
@@ -192,16 +171,16 @@ def measured_dependence(
     process: int = 0,
     processes: int = 1,
 ) -> PromptDependence | None:
-    """The mutual information of a rollout; ``None`` if there are fewer than two different prompts.
+    """The mutual information of a rollout; ``None`` for fewer than two different prompts, or a recurrent model.
 
     Every process must call it with its own pairs, scores its share and gets the same result. At most ``count`` pairs of
     all processes are scored, at the ``temperature`` of sampling; the unwrapped model returns to its own mode.
     """
     pairs = chosen_pairs(gather_object(chosen_pairs(pairs, count)), count)
-    prompts, own = prompts_and_owners(pairs)
-    if len(prompts) < 2:
-        return None
+    prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
     different = list(dict.fromkeys(pair.thought for pair in pairs))
+    if len(prompts) < 2 or unwrapped(model)._is_stateful:
+        return None
     training = model.training
     model.eval()
     try:
@@ -215,4 +194,5 @@ def measured_dependence(
     logprobs = torch.tensor([columns[place] for place in range(len(prompts))]).T  # of different thoughts
     rows = [different.index(pair.thought) for pair in pairs]
     lengths = torch.tensor([len(pair.thought) for pair in pairs])
-    return prompt_dependence(logprobs[rows], lengths, torch.tensor(own))  # (N, P)
+    own = torch.tensor([prompts.index(pair.prompt) for pair in pairs])
+    return prompt_dependence(logprobs[rows], lengths, own)  # logprobs[rows] is (N, P)

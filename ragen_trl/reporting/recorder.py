@@ -1,20 +1,9 @@
 """Recorded rollouts: ``RUN/trajectories/step-000011.json.gz``, one file a rollout, JSON compressed with gzip.
 
-The report's page contains these files as they are, so the format is compact: each text and each token is in the file
-once, and empty or usual values are left out. Version 1:
-
-| key | what |
-|---|---|
-| `format`, `version` | ``"ragen_trl trajectories"``, 1 |
-| `step` | the first update that learns from the rollout, numbered as in the log |
-| `rollout` | 1; for further rollouts of the same update 2, 3, … |
-| `group_size` | trajectories a group |
-| `texts` | list of texts; observations and replies are indices into it |
-| `vocabulary` | list of ``[token id, text]``; tokens are indices into it (see below) |
-| `trajectories` | groups in order, and their members in order |
-
-An id has several entries in the vocabulary if its text depends on the token before it. The text of a token that only
-begins a character is "".
+The report's page contains these files as they are, so each text and each token is in a file once. ``step`` is the
+first update that learns from the rollout; of several rollouts for one update the last one is kept.
+``texts`` is a list, into which observations and replies are indices; ``vocabulary`` is a list of ``[token id, text]``,
+into which tokens are indices. ``trajectories`` are ordered by group, ``group_size`` of each.
 
 A trajectory: `group`, `member`, `env`, `seed`, `outcome_seed` (or null), `return` (raw, extra rewards included),
 `success`, `kept` (trained on), `end` ("" at the task's end, else the limit or failure), `turns`.
@@ -24,17 +13,14 @@ environment, masked), `tokens` (sampled). Optional: `advantage` (one number, or 
 missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`, `format_is_valid`
 and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit), `context` (number
 of tokens of a context that was rebuilt before `prompt`).
-
-Log-probabilities and the environment's whole ``info`` are not recorded.
 """
 
 import gzip
 import json
 import logging
 import math
-import re
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,34 +29,27 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
-from ragen_trl.errors import UserError
-from ragen_trl.reporting.token_pieces import TokenPieces
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.training.observers import RolloutEvent
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.trajectory import Turn
 
 logger = logging.getLogger(__name__)
 
 FORMAT, VERSION = "ragen_trl trajectories", 1
-_NAME = re.compile(r"step-(\d{6,})(?:-(\d+))?\.json\.gz")
+_UNKNOWN = "\ufffd"
+TokenTexts = Callable[[Sequence[int]], list[str]]
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
 
 
-class RecordingError(UserError, ValueError):
-    """A file of recorded trajectories cannot be read, or has another format."""
-
-
-def recording_path(folder: Path, step: int, rollout: int = 1) -> Path:
+def recording_path(folder: Path, step: int) -> Path:
     """The file of a recorded rollout."""
-    return folder / "trajectories" / f"step-{step:06d}{f'-{rollout}' if rollout > 1 else ''}.json.gz"
+    return folder / "trajectories" / f"step-{step:06d}.json.gz"
 
 
 def recordings(folder: Path) -> list[Path]:
     """The files of a run's recorded rollouts, in the order in which they were played; maybe none."""
-    found = [(_NAME.fullmatch(path.name), path) for path in (folder / "trajectories").glob("step-*.json.gz")]
-    ordered = [(int(match[1]), int(match[2] or 1), path) for match, path in found if match]
-    return [path for *_, path in sorted(ordered)]
+    return sorted(folder.glob("trajectories/step-*.json.gz"))
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
@@ -80,15 +59,15 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_recording(path: Path) -> dict[str, Any]:
-    """The content of a recording; `RecordingError` if it cannot be read, or has another format or version."""
+    """The content of a recording; ``ValueError`` if it cannot be read, or has another format or version."""
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
-        found = (content["format"], content["version"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
-        raise RecordingError(f"{path} cannot be read: {error!r}") from error
+        content = dict(json.loads(gzip.decompress(path.read_bytes())))
+    except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error!r}") from error
+    found = (content.get("format"), content.get("version"))
     if found != (FORMAT, VERSION):
-        raise RecordingError(f"{path} has the format {found}, and this package reads {(FORMAT, VERSION)}")
-    return dict(content)
+        raise ValueError(f"{path} has the format {found}, and this package reads {(FORMAT, VERSION)}")
+    return content
 
 
 class TrajectoryRecorder:
@@ -116,24 +95,20 @@ class TrajectoryRecorder:
         self.folder = Path(folder)
         self.steps = steps
         self.traces = traces
-        self._pieces = TokenPieces(tokenizer)
-        self._last = (0, 0)  # step and number of the last rollout
+        self._texts = token_texts(tokenizer)
 
     def on_rollout(self, event: RolloutEvent) -> None:
         """Write the rollout if its step is one of ``steps``; every process must call it."""
         step = event.step + 1
-        rollout = self._last[1] + 1 if self._last[0] == step else 1
-        self._last = (step, rollout)
         if step not in self.steps:
             return
         everyone: list[tuple[int, dict[str, Any]]] = gather_object(describe(event))
         if not PartialState().is_main_process:
             return
         trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
-        head = {"step": step, "rollout": rollout, "group_size": event.rollout.group_size}
-        path = recording_path(self.folder, step, rollout)
+        head = {"step": step, "group_size": event.rollout.group_size}
         with logged_failure(f"the rollout of step {step} is not recorded"):
-            write_recording(path, packed(head, trajectories, self._pieces))
+            write_recording(recording_path(self.folder, step), packed(head, trajectories, self._texts))
         if self.traces:
             with logged_failure(f"the rollout of step {step} is not sent to trackio"):
                 send_traces(step, trajectories)
@@ -148,20 +123,6 @@ def logged_failure(what: str) -> Iterator[None]:
         logger.warning("%s: %r", what, error)
 
 
-def spread(count: int, kept: int) -> list[int]:
-    """``kept`` of ``count`` indices, at least one: the last, the first, and others evenly spread between them.
-
-    Example:
-        >>> spread(10, 3), spread(10, 1), spread(2, 5)
-        ([0, 4, 9], [9], [0, 1])
-    """
-    if kept >= count:
-        return list(range(count))
-    if kept <= 1:
-        return [count - 1]
-    return [place * (count - 1) // (kept - 1) for place in range(kept)]
-
-
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:
     """At most ``count`` updates whose rollouts to record: the last, the first, and others evenly spread between them.
 
@@ -171,7 +132,9 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
         >>> spread_steps(10, 3, steps_per_rollout=2)
         (1, 5, 9)
     """
-    chosen = spread(-(-total // steps_per_rollout), count) if count else []
+    last = -(-total // steps_per_rollout) - 1  # the last rollout, from 0
+    kept = min(count, last + 1)
+    chosen = [place * last // (kept - 1) for place in range(kept)] if kept > 1 else [last] * kept
     return tuple(1 + place * steps_per_rollout for place in chosen)
 
 
@@ -182,6 +145,7 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
     found = []
     for row, trajectory, advantages in zip(rollout.local_indices, rollout.trajectories, event.advantages, strict=True):
         group, member = divmod(row, rollout.group_size)
+        left = None if advantages is None else iter(advantages)
         described = {
             "group": group,
             "member": member,
@@ -193,18 +157,13 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
             "success": trajectory.success,
             "kept": group in kept,
             "end": trajectory.limit,
-            "turns": _turns(trajectory, advantages),
+            "turns": [
+                _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
+                for turn in trajectory.turns
+            ],
         }
         found.append((row, described))
     return found
-
-
-def _turns(trajectory: Trajectory, advantages: Sequence[float] | None) -> list[dict[str, Any]]:
-    left = None if advantages is None else iter(advantages)
-    return [
-        _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
-        for turn in trajectory.turns
-    ]
 
 
 def _turn(turn: Turn, advantages: list[float | None] | None) -> dict[str, Any]:
@@ -231,14 +190,14 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces) -> dict[str, Any]:
+def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenTexts) -> dict[str, Any]:
     """The content of a file with these head entries: texts and tokens are indices into lists that hold each once."""
     texts: dict[str, int] = {}
     vocabulary: dict[tuple[int, str], int] = {}
 
     def with_places(trajectory: dict[str, Any]) -> dict[str, Any]:
         ids = [token for turn in trajectory["turns"] for token in (*turn["prompt"], *turn["tokens"])]
-        places = iter([vocabulary.setdefault(pair, len(vocabulary)) for pair in zip(ids, pieces.of(ids), strict=True)])
+        places = iter([vocabulary.setdefault(pair, len(vocabulary)) for pair in zip(ids, pieces(ids), strict=True)])
         turns = []
         for turn in trajectory["turns"]:
             changed: dict[str, Any] = {key: texts.setdefault(turn[key], len(texts)) for key in ("observation", "reply")}
@@ -264,3 +223,38 @@ def send_traces(step: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
         facts = {key: value for key, value in trajectory.items() if key != "turns"}
         trace = trackio.Trace(messages=messages, metadata={"step": step, **facts})
         trackio.log({"trajectory": trace, "train/global_step": step})
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase) -> TokenTexts:
+    """A function from token ids to the text of each, which joined are the text of all.
+
+    A token decoded alone may be a part of a character, and some tokenizers write the space before a word only if
+    something precedes it. Tokens before the one that completes a character have the text "", special tokens their name.
+
+    Example:
+        >>> from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+        >>> tokenizer = build_tiny_tokenizer()
+        >>> token_texts(tokenizer)(tokenizer.encode("né"))
+        ['n', '', 'é']
+    """
+    alone: dict[int, str] = {}
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def texts(ids: Sequence[int]) -> list[str]:
+        alone.update({token: decode([token]) for token in set(ids) - alone.keys()})
+        if "".join(alone[token] for token in ids) == decode(ids):
+            return [alone[token] for token in ids]
+        found: list[str] = []
+        known, done = 0, 0  # tokens before `done` have texts; those from `known` on are decoded again
+        for end in range(1, len(ids) + 1):
+            before, text = decode(ids[known:done]), decode(ids[known:end])
+            if text.endswith(_UNKNOWN) and end < len(ids):
+                found.append("")  # it may begin a character
+                continue
+            found.append(text[len(before) :])
+            known, done = done, end
+        return found
+
+    return texts

@@ -24,15 +24,13 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
 from ragen_trl.evaluation.tables import aligned
 from ragen_trl.monitoring.alerts import find_alerts
-from ragen_trl.reporting.recorder import RecordingError, read_recording, recordings, spread
+from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 POLICIES = ("random", "before", "trained", "oracle")
 """Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
 COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
-BUDGET = 24_000_000
-"""Characters of recordings in a page, so a page with its curves stays below 30 MB."""
 _RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
 # Options in which repetitions of a run differ.
 _OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
@@ -65,17 +63,9 @@ class Run:
         found = self.summary.get("results", {})
         return {name: found[name] for name in POLICIES if name in found and "not_played" not in found[name]}
 
-    @property
-    def steps(self) -> int:
-        """The last logged step."""
-        return max((int(row["step"]) for row in self.history), default=0)
-
-    def series(self, metric: str) -> list[tuple[float, float]]:
-        """(step, value) in the order of steps, without rows that have no finite number.
-
-        Of a step that was logged twice (a resumed run repeats some), the last value counts.
-        """
-        points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
+    def successes(self) -> list[tuple[float, float]]:
+        """(step, success in training) in the order of steps; of a step that was logged twice, the last value counts."""
+        points = {row["step"]: float(row["success"]) for row in self.history if _is_number(row.get("success"))}
         return [(float(step), points[step]) for step in sorted(points)]
 
 
@@ -102,20 +92,14 @@ def read_run(folder: str | Path) -> Run:
     rows = history if isinstance(history, list) else [history]
     if not all(isinstance(row, dict) and _is_number(row.get("step")) for row in rows):
         raise ValueError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
-    summary = {} if summary is None else summary
-    check_results(summary, str(folder / "summary.json"))
-    return Run(folder, summary, rows)
-
-
-def check_results(summary: Any, where: str) -> None:
-    """Raise ``ValueError``, naming ``where``, unless every result has the numbers that are shown."""
-    results = summary.get("results", {}) if isinstance(summary, dict) else None
-    if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
-        raise ValueError(f"{where}: no object with an object of 'results'")
-    for policy, result in results.items():
-        for field in _RESULT if "not_played" not in result else ():
-            if not _is_number(result.get(field)):
-                raise ValueError(f"{where}: results.{policy}.{field} is {result.get(field)!r}, not a number")
+    run = Run(folder, {} if summary is None else summary, rows)
+    try:
+        whole = all(_is_number(result[field]) for result in run.results.values() for field in _RESULT)
+    except (AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{folder / 'summary.json'}: not an object whose 'results' have the numbers {_RESULT}")
+    return run
 
 
 def _load(path: Path) -> Any:
@@ -134,7 +118,6 @@ def _is_number(value: Any) -> bool:
 
 def results_table(summary: dict[str, Any]) -> str:
     """The results of a run as text with aligned columns; the baselines beside the model's numbers."""
-    check_results(summary, "summary")
     return aligned([COLUMNS, *_result_rows(summary)])
 
 
@@ -142,12 +125,10 @@ def _result_rows(summary: dict[str, Any]) -> list[list[str]]:
     """The cells of one run's table, one row per policy."""
     rows = []
     for policy in POLICIES:
-        result = summary.get("results", {}).get(policy)
-        label = policy
-        if policy == "before":
-            label = "(warm start)" if summary.get("warm_started") is True else "(before)"
-        if result is None:
+        if (result := summary.get("results", {}).get(policy)) is None:
             continue
+        start = "(warm start)" if summary.get("warm_started") is True else "(before)"
+        label = start if policy == "before" else policy
         if "not_played" in result:
             rows.append([label, str(result["not_played"]), *[""] * (len(COLUMNS) - 2)])
             continue
@@ -163,7 +144,8 @@ def sentence(run: Run, label: str = "") -> str:
     """
     results, start = run.results, "after the warm start" if run.summary.get("warm_started") is True else "before"
     if "before" not in results or "trained" not in results:
-        return f"{label or 'This run'} has no results yet; the last logged step is {run.steps}."
+        last = max((int(row["step"]) for row in run.history), default=0)
+        return f"{label or 'This run'} has no results yet; the last logged step is {last}."
     trained = results["trained"]
     counts = {result["n"] for result in results.values()}
     states = f"{counts.pop()} held-out start states" if len(counts) == 1 else "held-out start states (n: see the table)"
@@ -181,22 +163,15 @@ def sentence(run: Run, label: str = "") -> str:
     return text
 
 
-def differences(runs: Sequence[Run]) -> list[str]:
-    """The options, except seeds and places, in which runs differ."""
-    configs = [{**run.summary.get("config", {}), **_of_the_run(run)} for run in runs]
-    options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION)
-    return [option for option in options if any(config.get(option) != configs[0].get(option) for config in configs)]
-
-
-def _of_the_run(run: Run) -> dict[str, Any]:
-    return {key: run.summary[key] for key in ("algo", "env", "env_kwargs", "model") if key in run.summary}
-
-
 def _together(runs: Sequence[Run]) -> str:
     """What several runs differ in, or the range over their seeds. Episodes are not pooled: seeds train other models."""
     if len(runs) == 1:
         return ""
-    if differ := differences(runs):
+    named = ("algo", "env", "env_kwargs", "model")
+    configs = [run.summary.get("config", {}) | {key: run.summary.get(key) for key in named} for run in runs]
+    options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION)
+    differ = [name for name in options if any(config.get(name) != configs[0].get(name) for config in configs)]
+    if differ:
         return f"The runs differ in {', '.join(differ)}."
     rates = [run.results["trained"]["success"] for run in runs if "trained" in run.results]
     if not rates:
@@ -222,18 +197,16 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
 
 def _page(runs: list[Run]) -> str:
     # Late: it loads matplotlib, which the table on the terminal does not need.
-    from ragen_trl.reporting.figures import COLOURS, PANELS, draw
+    from ragen_trl.reporting.figures import COLOURS, draw
 
     names = [run.path.name for run in runs]
     labels = [""] if len(runs) == 1 else names if len(set(names)) == len(names) else [str(run.path) for run in runs]
     colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
     alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in find_alerts(run.history)]
-    drawings = []
-    for metric, title in PANELS.items():
-        curves = [run.series(metric) for run in runs]
-        marks = [(fired.step, fired.rule.kind) for _, fired in alerts]
-        if any(curves):
-            drawings.append((title, Markup(draw(metric, curves, [run.results for run in runs], marks))))
+    curves = [run.successes() for run in runs]
+    marks = [(fired.step, fired.rule.kind) for _, fired in alerts]
+    drawing = Markup(draw(curves, [run.results for run in runs], marks)) if any(curves) else ""
+    recorded_runs, blocks = pack([run.path for run in runs], labels)
     titles = [list(dict.fromkeys(str(run.summary.get(key, run.path.name)) for run in runs)) for key in ("algo", "env")]
     code = "\n(() => {\n" + "\n".join(map(_static, ("drawing.js", "viewer.js"))) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
@@ -253,9 +226,10 @@ def _page(runs: list[Run]) -> str:
         together=_together(runs),
         columns=COLUMNS,
         tables=list(zip(labels, colours, [_result_rows(run.summary) for run in runs], strict=True)),
-        drawings=drawings,
+        drawing=drawing,
         alerts=alerts,
-        recorded=pack([run.path for run in runs], labels),
+        recorded_runs=recorded_runs,
+        blocks=blocks,
         sections=[(label or "What was run", _facts(run)) for run, label in zip(runs, labels, strict=True)],
     )
 
@@ -264,58 +238,28 @@ def _static(name: str) -> str:
     return (files("ragen_trl.reporting") / "static" / name).read_text(encoding="utf-8")
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    """Everything about a run that is not a result; dictionaries line by line, options that are secrets left out."""
-    found = []
-    for name, value in run.summary.items():
-        if name in ("results", "monitor"):
-            continue
-        values = {key: value[key] for key in sorted(value, key=str)} if isinstance(value, dict) else {"": value}
-        for key, one in values.items():
-            shown = f"{one:,.1f}" if name == "seconds" and isinstance(one, float) else str(one)
-            if not _SECRET_OPTION.search(str(key)):
-                found.append((f"{name.replace('_', ' ')}: {key}" if key else name, shown))
-    return found
+def _facts(run: Run) -> str:
+    """Everything about a run that is not a result, as JSON, without options that are secrets."""
+    facts = {name: value for name, value in run.summary.items() if name not in ("results", "monitor")}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            facts[name] = {key: one for key, one in value.items() if not _SECRET_OPTION.search(key)}
+    return json.dumps(facts, indent=2, ensure_ascii=False)
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The recorded rollouts of a page, each as it is on disk, in base64: the script unpacks the one a reader opens.
+def pack(folders: Sequence[Path], labels: Sequence[str]) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """The runs and their recorded rollouts, for the script, and name and content of each rollout.
 
-    Attributes:
-        index: The runs and their rollouts, for the script.
-        blocks: Name and content of the rollouts.
-        found: Number of recorded rollouts, of which ``blocks`` are in the page.
+    A rollout is as it is on disk, in base64; the script unpacks the one that a reader opens.
     """
-
-    index: dict[str, Any]
-    blocks: list[tuple[str, str]]
-    found: int
-
-
-def pack(folders: Sequence[Path], labels: Sequence[str], budget: int = BUDGET) -> Recorded:
-    """Gather the recorded rollouts of run folders in ``budget`` characters; every run keeps at least one rollout.
-
-    As many of each run, evenly spread. A file that cannot be read is left out.
-    """
-    found = [recordings(folder) for folder in folders]
-    sizes = [[-(-path.stat().st_size // 3) * 4 for path in paths] for paths in found]
-    kept = max(map(len, found), default=0)
-    while kept > 1 and sum(row[place] for row in sizes for place in spread(len(row), kept) if row) > budget:
-        kept -= 1
     runs: list[dict[str, Any]] = []
     blocks: list[tuple[str, str]] = []
-    for label, paths in zip(labels, found, strict=True):
+    for folder, label in zip(folders, labels, strict=True):
         steps = []
-        for path in [paths[place] for place in spread(len(paths), kept)] if paths else []:
-            try:
-                content = read_recording(path)
-            except RecordingError:
-                continue
-            block = f"recording-{len(blocks)}"
-            number = f", rollout {content['rollout']}" if content["rollout"] > 1 else ""
-            steps.append({"name": f"{content['step']}{number}", "block": block})
-            blocks.append((block, base64.b64encode(path.read_bytes()).decode("ascii")))
+        for path in recordings(folder):
+            step = path.name.removeprefix("step-").removesuffix(".json.gz").lstrip("0")
+            steps.append({"name": step, "block": f"recording-{len(blocks)}"})
+            blocks.append((steps[-1]["block"], base64.b64encode(path.read_bytes()).decode("ascii")))
         if steps:
             runs.append({"label": label, "steps": steps})
-    return Recorded({"runs": runs}, blocks, sum(map(len, found)))
+    return runs, blocks

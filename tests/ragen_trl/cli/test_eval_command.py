@@ -53,7 +53,6 @@ def test_a_model_behind_an_api_stands_between_random_and_oracle(
     assert (counts["prompt_tokens"], counts["completion_tokens"]) == (80, 24)
     assert counts["cost"] == pytest.approx((80 * 1 + 24 * 10) / 1e6)
     assert results["random"]["success"] < 1.0
-    assert (results["random"]["normalised"], found["normalised"], results["oracle"]["normalised"]) == (0.0, 1.0, 1.0)
     out = capsys.readouterr().out
     assert f"{NAME}: success 1.000 [0.676, 1.000] (n=8)" in out
     assert "API: 8 requests (0 again, 0 given up), 8 answers with 80 + 24 tokens, cost 0.00032" in out

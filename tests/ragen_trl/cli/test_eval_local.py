@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragen_trl.cli.main import main
-from ragen_trl.evaluation.folder import EvalFolder
+from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.evaluation.players import fingerprint
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
@@ -74,15 +74,15 @@ def test_a_stopped_evaluation_plays_nothing_twice_and_ends_like_a_whole_one(
     whole: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played: list[int] = []
-    add = EvalFolder.add
+    add = EpisodeFile.add
 
-    def add_and_stop(self: EvalFolder, policy: str, env: str, block: Any) -> None:
-        add(self, policy, env, block)
+    def add_and_stop(self: EpisodeFile, block: Any) -> None:
+        add(self, block)
         played.append(len(block))
         if len(played) == 7:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(EvalFolder, "add", add_and_stop)
+    monkeypatch.setattr(EpisodeFile, "add", add_and_stop)
     options = ["--model", model, "--env", LAKE, BANDIT, "--samples_per_start", "2", "--side_by_side", "5"]
     assert evaluate(tmp_path, *options) == 130
     kept = sum(played)
@@ -98,20 +98,17 @@ def test_a_stopped_evaluation_plays_nothing_twice_and_ends_like_a_whole_one(
     assert sum(played) == 72
 
 
-def test_another_model_under_the_same_name_is_noticed(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_model_under_the_same_name_is_played_anew(model: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(model, copy)
     assert fingerprint(str(copy)) == fingerprint(model)
     options = ["--model", str(copy), "--env", BANDIT]
     assert evaluate(tmp_path / "out", *options) == 0
+    files = set(episodes_in(tmp_path / "out"))
     changed = small_model()
     changed.lm_head.weight.data[0, 0] += 1
     changed.save_pretrained(copy)
-    assert evaluate(tmp_path / "out", *options) == 2
-    error = capsys.readouterr().err
-    assert "holds an evaluation with other settings" in error and "model was '" in error
-    assert evaluate(tmp_path / "out", *options, "--max_reply_length", "7", "--overwrite", "true") == 0
-    assert evaluate(tmp_path / "out", *options) == 2
-    assert "max_reply_length was 7, now 6" in capsys.readouterr().err
+    assert evaluate(tmp_path / "out", *options) == 0
+    assert len(set(episodes_in(tmp_path / "out")) - files) == 1  # the baselines are as they were
+    assert evaluate(tmp_path / "out", *options, "--overwrite", "true") == 0
+    assert len(episodes_in(tmp_path / "out")) == 3

@@ -9,7 +9,6 @@ import pytest
 
 from ragen_envs import wilson_interval, wilson_score
 from ragen_trl.evaluation.intervals import (
-    mean_interval,
     paired_difference,
     pass_at_k,
     rate_interval,
@@ -32,7 +31,7 @@ def test_students_quantile(freedom: int, quantile: float) -> None:
 def test_one_episode_a_start_state_is_the_wilson_interval(successes: int, n: int) -> None:
     outcomes = [1] * successes + [0] * (n - successes)
     assert rate_interval(outcomes, [1] * n) == wilson_interval(successes, n)
-    assert mean_interval(outcomes, 1) == pytest.approx(wilson_interval(successes, n))
+    assert rate_interval(outcomes, [1] * n, n) == pytest.approx(wilson_interval(successes, n))
 
 
 def test_start_states_that_always_end_alike_count_once() -> None:
@@ -58,11 +57,11 @@ def test_the_variance_by_hand() -> None:
     assert ratio_variance([3.0], [4]) == 0.0
 
 
-def test_the_mean_interval_is_about_the_bootstraps_where_that_can_be_trusted() -> None:
+def test_the_interval_of_pass_at_k_is_about_the_bootstraps_where_that_can_be_trusted() -> None:
     random = np.random.default_rng(0)
     shares = [pass_at_k(8, int(random.binomial(8, p)), 4) for p in random.beta(0.5, 2.0, size=400)]
     means = np.array([np.mean(random.choice(shares, len(shares))) for _ in range(500)])
-    low, high = mean_interval(shares, 8)
+    low, high = rate_interval(shares, [1] * 400, 3200)
     assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
 
 
@@ -95,7 +94,7 @@ def test_pass_at_k_is_covered_as_often_as_promised(count: int) -> None:
 
     def draw() -> tuple[float, float]:
         counts = random.binomial(8, random.beta(0.4, 1.2, size=count))
-        return mean_interval([pass_at_k(8, int(won), 4) for won in counts], 8)
+        return rate_interval([pass_at_k(8, int(won), 4) for won in counts], [1] * count, 8 * count)
 
     assert 0.93 < coverage(truth, draw) < 0.98
 

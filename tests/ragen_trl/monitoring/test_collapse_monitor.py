@@ -1,4 +1,4 @@
-"""The monitor in real training: what it logs, that it changes nothing, and what it does when alerts fire."""
+"""The monitor in real training: what it logs, and what it does when alerts fire."""
 
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from tests.support.ragen_trl.trainers import (
 )
 
 PIECES = token_pieces(TOKENIZER)
-REPLIES = {"reply_tokens", "identical_replies", "in_group_std", "zero_std"}
-EPISODES = {*REPLIES, "actions_per_turn", "effective", "identical_episodes"}
 DEPENDENCE = {"mi", "mi_sequence", "mi_bound", "mi_zscore", "mi_retrieval", "mi_chance", "mi_seconds"}
 
 
@@ -63,13 +61,17 @@ def test_measures_of_trajectories_are_logged_and_the_mutual_information_every_so
     trainer.add_callback(CollapseMonitor(trainer, mi_every=2))
     trainer.train()
     first, second, third = logged(trainer)
-    assert first >= EPISODES | DEPENDENCE | {"seconds", "early_signs", "confirmation_signs"}
+    assert first >= {
+        "actions_per_turn",
+        "identical_replies",
+        *DEPENDENCE,
+        "early_signs",
+        "confirmation_signs",
+    }
     assert not second & DEPENDENCE
     assert third == first
     row = trainer.state.log_history[0]
-    assert row["collapse/in_group_std"] == pytest.approx(row["filter/in_group_std"], abs=1e-6)
     assert row["collapse/actions_per_turn"] == pytest.approx(row["actions"] / row["turns"])
-    assert row["collapse/reply_tokens"] == pytest.approx(row["reply_tokens"] / row["turns"])
     assert row["collapse/mi_chance"] == 0.5  # two groups
 
 
@@ -79,8 +81,8 @@ def test_a_plain_grpo_trainer_is_measured_by_its_completions(tmp_path: Path) -> 
     trainer.add_callback(CollapseMonitor(trainer, mi_every=2))
     trainer.train()
     first, second = logged(trainer)
-    assert first >= REPLIES | DEPENDENCE
-    assert second >= REPLIES
+    assert first >= {"identical_replies", "in_group_std", *DEPENDENCE}
+    assert second >= {"identical_replies", "in_group_std"}
     assert not second & DEPENDENCE
     prompts, rewards = list(trainer._logs["prompt"]), list(trainer._logs["rewards"]["letters"])
     assert prompts[:4] == [prompts[0]] * 4 and prompts[4:] == [prompts[4]] * 4
@@ -121,6 +123,7 @@ def test_it_rolls_back_to_the_best_checkpoint_with_its_critic_and_stops(tmp_path
         options["peft_config"] = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     trainer, monitor = collapsing(tmp_path, "rollback", **options)
     assert monitor.stopped_at == trainer.state.global_step == 6
+    assert [sign["name"] for sign in monitor.summary()["signs"]] == ["eval_success_falls"]
     assert monitor.rolled_back_to == 4  # 2 and 4 are as good; the later one counts
     best, last = tmp_path / "checkpoint-4", tmp_path / "checkpoint-6"
     trainer.save_model(str(tmp_path / "kept"))
@@ -162,17 +165,17 @@ def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
     generator = torch.Generator().manual_seed(0)
 
     def said(token: int) -> Turn:
-        info = {"actions": ("Up",) * (token % 3), "action_is_effective": token % 2 == 0}
+        info = {"actions": ("Up",) * (token % 3)}
         return Turn((1,), (token, token + 1), (), "?", str(token), float(token % 2), info)
 
     played = [Trajectory((said(int(torch.randint(9, (), generator=generator))),), seed=0) for _ in range(12)]
-    alone = rollout_measures(rollout_of(played, 4), PIECES)
+    alone = rollout_measures(rollout_of(played, 4))
     exchange = Exchange()
     monkeypatch.setattr(measures, "gather_object", exchange)
     for exchange.replay in (False, True):
         for exchange.process in (0, 1):
             exchange.call = 0
-            found = rollout_measures(rollout_of(played, 4, processes=2, process=exchange.process), PIECES)
+            found = rollout_measures(rollout_of(played, 4, processes=2, process=exchange.process))
             if exchange.replay:
                 assert found == pytest.approx(alone, abs=1e-12)
     assert 0 < alone["identical_replies"] < 1

@@ -1,12 +1,9 @@
 """Thoughts, and likeness of replies, by hand."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from ragen_trl.monitoring.measures import (
-    Sketch,
     pairs_of_completions,
     rollout_measures,
     thought_span,
@@ -18,9 +15,8 @@ from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of
 PIECES = token_pieces(TOKENIZER)
 
 
-def turn(reply: str, *actions: str, effective: bool = True) -> Turn:
-    info: dict[str, Any] = {"actions": actions, "action_is_effective": effective}
-    return Turn((1,), tuple(TOKENIZER.encode(reply)), (), "?", reply, 0.0, info)
+def turn(reply: str, *actions: str) -> Turn:
+    return Turn((1,), tuple(TOKENIZER.encode(reply)), (), "?", reply, 0.0, {"actions": actions})
 
 
 @pytest.mark.parametrize(
@@ -44,15 +40,6 @@ def test_a_thought_is_what_stands_between_its_tags(
     assert thought_span(pieces, opened) == span
 
 
-def test_a_sketch_holds_what_an_episode_did() -> None:
-    thought = turn("<think>é é</think><answer>Up || Up</answer>", "Up", "Up")
-    plain = turn("<answer>Up</answer>", effective=False)
-    found = Sketch.of(Trajectory((plain, thought), seed=0), PIECES)
-    assert (found.turns, found.actions, found.effective, found.thoughts) == (2, 2, 1, 1)
-    assert found.reply_tokens == len(plain.reply_ids) + len(thought.reply_ids)
-    assert found.thought_tokens == len(TOKENIZER.encode("é é"))
-
-
 def test_the_thought_of_a_plain_completion_ends_at_its_tag() -> None:
     ids, masks = {}, {}
     for name, text in (("prompt", "Up"), ("completion", "<think>é é</think><answer>Up</answer>")):
@@ -67,11 +54,10 @@ def test_the_thought_of_a_plain_completion_ends_at_its_tag() -> None:
 
 def test_the_echo_is_within_groups() -> None:
     up, down, words = turn("a", "Up"), turn("b", "Down"), turn("c", "Up")
-    alike = [up, up, up, words]  # 3 of 6 pairs say the same, all do the same
+    alike = [up, up, up, words]  # 3 of 6 pairs say the same
     unlike = [up, down, up, down]  # 2 of 6
     played = [Trajectory((one,), seed=0) for one in alike + unlike]
-    found = rollout_measures(rollout_of(played, 4), PIECES)
+    found = rollout_measures(rollout_of(played, 4))
+    assert found["actions_per_turn"] == 1.0
     assert found["identical_replies"] == pytest.approx((3 / 6 + 2 / 6) / 2)
-    assert found["identical_episodes"] == pytest.approx((1 + 2 / 6) / 2)
-    assert (found["in_group_std"], found["zero_std"]) == (0.0, 1.0)
-    assert not {"identical_replies", "in_group_std"} & set(rollout_measures(rollout_of(played, 1), PIECES))
+    assert "identical_replies" not in rollout_measures(rollout_of(played, 1))

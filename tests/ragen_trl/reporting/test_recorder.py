@@ -1,5 +1,6 @@
 """Recorded trajectories: what is written, when, by whom, and what is refused when it is read."""
 
+import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 
 import ragen_trl.reporting.recorder
 from ragen_trl.reporting.recorder import (
-    RecordingError,
     TrajectoryRecorder,
     describe,
     packed,
@@ -18,9 +18,9 @@ from ragen_trl.reporting.recorder import (
     recording_path,
     recordings,
     spread_steps,
+    token_texts,
     write_recording,
 )
-from ragen_trl.reporting.token_pieces import TokenPieces
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, rollout_of, small_trainer
@@ -47,7 +47,7 @@ def observation(
 
 def content_of(event: RolloutEvent) -> dict[str, Any]:
     rows = [found for _, found in describe(event)]
-    return packed({"step": 1, "rollout": 1, "group_size": 2}, rows, TokenPieces(TOKENIZER))
+    return packed({"step": 1, "group_size": 2}, rows, token_texts(TOKENIZER))
 
 
 def test_a_file_says_each_text_and_token_once() -> None:
@@ -92,6 +92,14 @@ def test_a_file_says_each_text_and_token_once() -> None:
     ]
 
 
+def test_texts_of_tokens_joined_are_the_text_of_all_also_of_bytes_that_make_no_character() -> None:
+    generator = random.Random(0)
+    texts = token_texts(TOKENIZER)
+    for _ in range(100):
+        ids = [generator.randrange(len(TOKENIZER)) for _ in range(30)]
+        assert len(texts(ids)) == 30 and "".join(texts(ids)) == TOKENIZER.decode(ids)
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     content = content_of(observation([episode(1.0), episode(0.0)], [None, None]))
     path = recording_path(tmp_path, 7)
@@ -102,7 +110,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     write_recording(path, content)
     assert path.read_bytes() == written  # no time stamp in it
     path.write_bytes(written[:-9])
-    with pytest.raises(RecordingError, match="cannot be read"):
+    with pytest.raises(ValueError, match="cannot be read"):
         read_recording(path)
 
 

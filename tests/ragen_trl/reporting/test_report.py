@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.reporting.figures import _interval
 from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, sentence, write_report
 from tests.support.ragen_trl.reports import (
     SUMMARY,
@@ -111,13 +110,6 @@ def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
     html = page([write_run(tmp_path / "run", summary, [])], tmp_path)
     assert secret not in html and "other secret" not in html
     assert "--hub_token *** --seed 1" in html
-
-
-def test_the_interval_of_a_return_is_students() -> None:
-    """Five start states of two episodes: t with 4 degrees of freedom is 2.776."""
-    few = {**result(0.5, 0.3, 0.7, 1.0), "n": 10, "samples": 2, "return_stderr": 0.1}
-    assert _interval(few, "return") == pytest.approx((1.0, 0.7224, 1.2776), abs=1e-4)
-    assert _interval(few, "success") == (0.5, 0.3, 0.7)
 
 
 def test_seeds_get_their_range_and_other_runs_their_differences(tmp_path: Path) -> None:

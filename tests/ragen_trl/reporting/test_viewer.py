@@ -1,4 +1,4 @@
-"""Recorded trajectories inside the page: what is packed, what is left out, and that nothing gets out of its block."""
+"""Recorded trajectories inside the page: that they are as on disk, and that nothing gets out of its block."""
 
 import base64
 import gzip
@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from ragen_trl.reporting.recorder import recordings
-from ragen_trl.reporting.report import pack
 from tests.support.ragen_trl.recorded_runs import HOSTILE, LAKE, content, recorded_run
 from tests.support.ragen_trl.reports import elements, page
 
@@ -43,7 +42,6 @@ def scripts(html: str) -> list[tuple[dict[str, str | None], str]]:
 
 def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
     runs = [recorded_run(tmp_path / "a", 1, *rollouts(1, 20)), recorded_run(tmp_path / "b", 2, *rollouts(5))]
-    (tmp_path / "b" / "trajectories" / "step-000009.json.gz").write_bytes(b"half of it")  # left out
     index, *blocks, _ = scripts(page(runs, tmp_path))
     assert json.loads(index[1]) == {
         "runs": [
@@ -54,7 +52,7 @@ def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
             {"label": "b", "steps": [{"name": "5", "block": "recording-2"}]},
         ]
     }
-    files = [path.read_bytes() for run in runs for path in recordings(run)][:3]
+    files = [path.read_bytes() for run in runs for path in recordings(run)]
     assert [attributes["id"] for attributes, _ in blocks] == ["recording-0", "recording-1", "recording-2"]
     assert [base64.b64decode(data) for _, data in blocks] == files
 
@@ -76,14 +74,3 @@ def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:
     block = scripts(html)[1][1]
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", block)
     assert json.loads(gzip.decompress(base64.b64decode(block)))["texts"][3] == HOSTILE[2]
-
-
-def test_a_page_that_would_be_too_large_has_rollouts_spread_over_the_run(tmp_path: Path) -> None:
-    run = recorded_run(tmp_path / "run", 1, *rollouts(*range(1, 10)))
-    whole = pack([run], [""])
-    size = sum(len(data) for _, data in whole.blocks)
-    half = pack([run], [""], budget=size // 2)
-    assert (len(whole.blocks), half.found) == (9, 9)
-    assert sum(len(data) for _, data in half.blocks) <= size // 2
-    steps = [int(step["name"]) for step in half.index["runs"][0]["steps"]]
-    assert steps[0] == 1 and steps[-1] == 9 and len(steps) == len(half.blocks) >= 3

@@ -30,7 +30,7 @@ def content(env: str, observation: str, replies: list[str], step: int = 1, **of_
         scores = {"return": float(place), "success": place % 2 == 1, "kept": True, "end": ""}
         return {**named, **scores, "turns": [turn]}
 
-    head = {"format": FORMAT, "version": VERSION, "step": step, "rollout": 1, "group_size": 2}
+    head = {"format": FORMAT, "version": VERSION, "step": step, "group_size": 2}
     lists = {"texts": texts, "vocabulary": vocabulary, "trajectories": [trajectory(i) for i in range(len(replies))]}
     return {**head, **lists}
 
