@@ -249,7 +249,7 @@ def warm_starts(case: Case, model: Any, tokenizer: Any, args: Any, rows: list[An
     folder = Path(args.output_dir) / "model"
 
     def learn() -> None:
-        with patch("ragen_trl.imitation.supervised.can_share_prefixes", return_value=way == "shared"):
+        with patch("ragen_trl.imitation.fine_tuning.can_share_prefixes", return_value=way == "shared"):
             warm_start(model, tokenizer, LAKE, args, config, folder, demonstrations=rows)
 
     return learn

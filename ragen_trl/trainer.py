@@ -41,18 +41,10 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.credit.selection import uncertain_groups
-from ragen_trl.policies.models import check_policy, name_base_absolutely, short_context
+from ragen_trl.policies.models import check_policy, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
-from ragen_trl.policies.vllm import (
-    Engine,
-    VLLMPolicy,
-    VLLMServerError,
-    WeightSync,
-    check_loadable,
-    connect,
-    one_server,
-)
+from ragen_trl.policies.vllm import Engine, VLLMPolicy, VLLMServerError, check_loadable, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
@@ -126,7 +118,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     `policy_loss`; three more are for what it keeps: `before_training`, `save_algorithm_state`, `load_algorithm_state`.
 
     Args:
-        model: Path or hub id of a causal language model, a GGUF file, or the model itself.
+        model: Path or hub id of a causal language model, or the model itself.
         env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these. With a list every
             rollout has groups of all of them, in the shares of ``args.env_weights``. An environment that is not an
             ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
@@ -202,7 +194,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         args, self._extra = own_arguments(type(self), args), listed_rewards(reward_funcs)
         functions = self._reward_functions(args)
         check_policy(model, args, peft_config)
-        check_loadable(model, args, peft_config)
+        check_loadable(model, args)
         warn_of_narrowed_sampling(args)
         self.pictures, processing_class = picture_processor(model, args, processing_class)
         self._envs = EnvPool(args)
@@ -215,9 +207,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
         beta, follows, args.beta, args.sync_ref_model = args.beta, args.sync_ref_model, 0.0, False
-        with without_message(ignored), one_server(args):
+        with without_message(ignored):
             super().__init__(
-                model=policy_for_trl(model, args, peft_config, processing_class),
+                model=policy_for_trl(model, processing_class),
                 reward_funcs=functions,
                 args=args,
                 train_dataset=self._tasks.rows,
@@ -238,7 +230,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         name_base_absolutely(policy)
         self._engine: Engine | None = None
         if self.use_vllm:
-            self._weight_sync = WeightSync(self.vllm_generation, args, self.accelerator.is_main_process)
             self._engine = connect(self.vllm_generation, self.accelerator)
         self._tell_once(model, policy)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
@@ -277,9 +268,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
         if unlike:
             logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
-        for found in (short_context(policy, self.args), short_trajectory(self.args)):
-            if found:
-                logger.warning(found)
+        if found := short_trajectory(self.args):
+            logger.warning(found)
 
     def _make_critic(self) -> Critic:
         args = self.args
@@ -979,7 +969,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Send vLLM the weights of this step, unless it has them."""
         if trl_seams.sent_step(self) != self.state.global_step:
             with profiling_context(self, "sync_weights"):
-                self._weight_sync.send()
+                send_weights(self.vllm_generation)
             trl_seams.note_sent_step(self, self.state.global_step)
 
     def forget_sent_weights(self) -> None:

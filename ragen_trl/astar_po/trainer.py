@@ -111,7 +111,7 @@ class AStarPOTrainer(StarPOTrainer):
         At a refresh an environment keeps its values if the present reference earns the same in all episodes from each
         start state, or succeeds in none. ``progress`` unset shows a bar unless ``args.disable_tqdm``.
         """
-        if self.use_vllm and self.args.vllm_adapter_dir is None:  # a server with its adapter switched off is the base
+        if self.use_vllm:
             self.reference.check_sendable()
         self.forget_sent_weights()  # vLLM has the policy's weights and needs the reference's
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")

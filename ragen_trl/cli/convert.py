@@ -28,7 +28,7 @@ def run_convert(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ragen_trl convert",
         description="Make an ordinary model folder of a GGUF file: float32 weights, tokenizer, chat template. Needs "
-        "the package gguf: pip install -e '.[gguf]'. A GGUF file can also be given as --model.",
+        "the package gguf: pip install -e '.[gguf]'.",
         allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")

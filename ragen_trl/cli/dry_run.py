@@ -12,7 +12,6 @@ from ragen_trl.cli.training_run import evaluated
 from ragen_trl.config.options import CRITIC_ADVANTAGES, RunArguments, WarmStartConfig, json_object
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
-from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.models import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.environments import make_chat, make_turns
@@ -29,7 +28,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         config = build_tiny_model(tokenizer).config
     else:
-        config, tokenizer = check_model(run.model), AutoTokenizer.from_pretrained(**model_source(run.model))
+        config, tokenizer = check_model(run.model), AutoTokenizer.from_pretrained(run.model)
     with torch.device("meta"):
         count = AutoModelForCausalLM.from_config(config).num_parameters()
     kept = f"; trains on the {args.filter_ratio:.0%} that differ most ({args.filter_strategy})"

@@ -176,7 +176,6 @@ def _warm_start(words: list[str]) -> int:
     from ragen_trl.cli.options import options_as_yaml, parse
     from ragen_trl.errors import OptionError
     from ragen_trl.imitation.fine_tuning import warm_start
-    from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.models import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
@@ -195,9 +194,8 @@ def _warm_start(words: list[str]) -> int:
         model = build_tiny_model(tokenizer, args.seed)
     else:
         check_model(run.model)
-        source = model_folder(run.model, _say)
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype="float32")  # as in training; many are saved in bf16
+        tokenizer = AutoTokenizer.from_pretrained(run.model)
+        model = AutoModelForCausalLM.from_pretrained(run.model, dtype="float32")  # as in training
     warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
         write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
@@ -234,7 +232,7 @@ def _play(words: list[str]) -> int:
 
     plan = read_plan({"episodes": 3, **given}, words)
     starts = held_out_starts(plan.run.episodes)
-    for player in local_models(plan, _say):
+    for player in local_models(plan):
         for task in plan.tasks:
             for (episode,) in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts, 1):
                 _say(f"== {task.name}, seed {episode.seed}")

@@ -42,8 +42,7 @@ from ragen_trl.evaluation.evaluator import (
 from ragen_trl.evaluation.folder import read_episodes, write_episodes
 from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
-from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.models import check_folder, check_named_policy, is_adapter, lora
+from ragen_trl.policies.models import check_model, check_policy, is_adapter, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
 from ragen_trl.reporting.report import results_table, write_report
@@ -68,14 +67,14 @@ _WITHOUT_EFFECT = {
     *("report_to", "run_name", "save_steps", "save_strategy", "save_total_limit", "disable_tqdm", "record_rollouts"),
     # A run may go on with other servers.
     *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
-    *("vllm_adapter_dir", "vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
+    *("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
 }
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
     """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
-    model = "" if run.model is None else f"-{Path(run.model).name.lower().removesuffix('.gguf')}"
+    model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
     return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
@@ -91,7 +90,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     check_output_folder(Path(args.output_dir))
     if run.model is not None:
-        check_folder(run.model)
+        check_model(run.model)
         if is_adapter(run.model) and run.lora_r:
             raise OptionError(f"model {run.model!r} is an adapter, which goes on learning as it is; leave lora_r out")
     elif missing := missing_baseline("oracle", run.env, args):
@@ -108,7 +107,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     evaluation_seeds(run.eval_episodes)
     if args.eval_strategy != "no":
         evaluation_rows(args.num_eval_seeds)
-    check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
+    check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
@@ -151,7 +150,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         else:
             evaluate(name, name)
 
-    model = str(_embedded(run, warm, args, state, say)) if run.model is None else model_folder(run.model, say)
+    model = str(_embedded(run, warm, args, state, say)) if run.model is None else run.model
     stop = StopOnInterrupt()
     trainer = _trainer(run, args, model, stop)
     monitor = None if run.monitor == "off" else CollapseMonitor(trainer, action=run.monitor)
@@ -216,7 +215,7 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
         bonuses = [consistency_reward]
     learns: Any = model
     if is_adapter(model):  # of an earlier run: it goes on learning
-        base = AutoModelForCausalLM.from_pretrained(model_folder(str(base_model(model))), dtype="float32")
+        base = AutoModelForCausalLM.from_pretrained(str(base_model(model)), dtype="float32")
         learns = PeftModel.from_pretrained(base, model, is_trainable=True)
     if run.eval_env_kwargs is not None and args.eval_strategy != "no":
         rows = quick_rows(run, args)

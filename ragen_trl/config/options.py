@@ -230,9 +230,6 @@ class TrainingOptions:
         "If trainer and sampler disagree on the first rollout; 'warn' for a rollout hook that plays another policy.",
     )
     merge_lora: bool = option(False, "Sample with LoRA merged into the weights: faster, and rounded otherwise.")
-    vllm_adapter_dir: str | None = option(
-        None, "Folder through which a vLLM server gets the LoRA adapter; unset: merged weights over NCCL."
-    )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run.", "[1, inf)"
     )
@@ -310,7 +307,7 @@ class ModelArguments:
     env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
     algo: Literal["starpo", "starpo-s", "a-star-po"] = option("starpo-s", "The algorithm; see also --advantage.")
     model: str | None = option(
-        None, "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."
+        None, "Folder or hub id of a causal LM; unset: the embedded Qwen2, warm-started first."
     )
     preset: str | None = option(None, "Published settings in place of the defaults: a file of ragen_trl/recipes/.")
 
@@ -373,10 +370,13 @@ class ApiArguments:
     api_model: str | None = option(None, "Name of a model at an OpenAI-compatible server.")
     api_base: str | None = option(None, "Its base URL; unset: OPENAI_BASE_URL.")
     api_cache: str | None = option(None, "File that keeps its answers; unset: api_cache.sqlite in the output folder.")
-    api_concurrency: int = option(16, "Requests at a time.")
-    api_timeout: float = option(120.0, "Seconds that an attempt waits for an answer.")
-    api_retries: int = option(6, "Repetitions of a request after 429, 5xx and timeouts.")
+    api_concurrency: int = option(16, "Requests at a time.", "[1, inf)")
+    api_timeout: float = option(120.0, "Seconds that an attempt waits for an answer.", "(0, inf)")
+    api_retries: int = option(6, "Repetitions of a request after 429, 5xx and timeouts.", "[0, inf)")
     api_leave_out: list[str] = option([], "Fields that the server refuses, among seed, temperature, top_p.")
-    api_token_limit: str = option("max_tokens", "'max_tokens', or 'max_completion_tokens' for reasoning models.")
-    api_prompt_price: float | None = option(None, "Price of a million tokens sent.")
-    api_completion_price: float | None = option(None, "Price of a million tokens written.")
+    api_token_limit: Literal["max_tokens", "max_completion_tokens"] = option(
+        "max_tokens", "The server's name for the limit of a reply; reasoning models have the second."
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)

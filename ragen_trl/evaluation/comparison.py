@@ -60,7 +60,7 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
         UserError: If options cannot be used, or a model cannot play an environment.
     """
     held_out_starts(plan.run.episodes)  # raises before anything is created
-    models, api = local_models(plan, say), remote_policy(plan)
+    models, api = local_models(plan), remote_policy(plan)
     players = [baseline("random"), *models, *([remote(plan, api)] if api else []), baseline("oracle")]
     prepare(plan.folder, plan.run.overwrite)
     try:

@@ -26,8 +26,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name
 from ragen_trl.policies.api import ApiCache, ApiPolicy
-from ragen_trl.policies.api_client import ApiClient, Prices
-from ragen_trl.policies.gguf_file import model_folder
+from ragen_trl.policies.api_client import ApiClient
 from ragen_trl.policies.models import FAMILIES, check_model, check_sees, commit_of
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
@@ -61,13 +60,12 @@ def baseline(name: str) -> Player:
     return Player(name, lambda task: name)
 
 
-def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[Player]:
-    """The models of this machine: folders, hub ids or GGUF files, of whose conversion ``say`` is told.
+def local_models(plan: EvalPlan) -> list[Player]:
+    """The models of this machine: folders or hub ids.
 
     Raises:
         OptionError: If vLLM is to sample them.
         ModelNotFoundError: If there is no such model.
-        GGUFError: If a GGUF file cannot be converted.
         UnsupportedModelError: If a model that does not see is to play on pictures.
     """
     if plan.tasks[0].args["random"].use_vllm:
@@ -78,7 +76,7 @@ def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[Player]:
     players = []
     for name in plan.run.model:
         args = plan.tasks[0].args[name]
-        model = _LocalModel(name, args, plan.run.eval_temperature, say)
+        model = _LocalModel(name, args, plan.run.eval_temperature)
         players.append(Player(name, model.policy, model.settings(args), model.close))
     return players
 
@@ -86,30 +84,29 @@ def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[Player]:
 class _LocalModel:
     """A model of this machine, loaded for the first task that it plays."""
 
-    def __init__(self, name: str, args: StarPOConfig, temperature: float, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
         self._name, self._temperature = name, temperature
         self._config = check_model(name)
         if args.observation == "image":
             check_sees(self._config)
-        self._source = model_folder(name, say)
-        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self._source)
+        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self._name)
         self._model: PreTrainedModel | None = None
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The weights, and how the model is sampled and spoken to."""
         here = {"backend": "transformers", "bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
-        return {"model": fingerprint(self._source), **here, **_spoken_settings(self._sampling(args), args)}
+        return {"model": fingerprint(self._name), **here, **_spoken_settings(self._sampling(args), args)}
 
     def policy(self, task: Task) -> Policy:
         """A policy for one environment; the weights are loaded once."""
         args = task.args[self._name]
         turns = make_turns(task.spec.env, args, task.spec.kwargs)
-        pictures, _ = picture_processor(self._source, args, self._tokenizer)
+        pictures, _ = picture_processor(self._name, args, self._tokenizer)
         chat = make_chat(self._tokenizer, turns, args, None if pictures is None else pictures.text)
         turns.close()
         if self._model is None:
             kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
-            self._model = kind.from_pretrained(self._source, dtype="float32").to(args.device)  # as in training
+            self._model = kind.from_pretrained(self._name, dtype="float32").to(args.device)  # as in training
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, args.device.type, half, enabled=bool(args.bf16 or args.fp16))
         return local_policy(self._model, chat, self._sampling(args), precision, pictures, args.merge_lora)
@@ -135,13 +132,11 @@ def remote_policy(plan: EvalPlan) -> ApiPolicy | None:
     for option in option_names(TokenOptions):
         if getattr(args, option) != getattr(TokenOptions, option):
             raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-    prices = (api.api_prompt_price, api.api_completion_price)
     client = ApiClient(
         api.api_base,
         concurrency=api.api_concurrency,
         retries=api.api_retries,
         timeout=api.api_timeout,
-        prices=None if prices[0] is None or prices[1] is None else Prices(prices[0], prices[1]),
     )
     return ApiPolicy(
         api.api_model,

@@ -8,13 +8,12 @@ look exactly like rollouts of the model that learns.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import gymnasium
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule, context_named, context_rule
 from ragen_trl.rollout.env_pool import EnvPool
@@ -25,10 +24,6 @@ from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
-
-
-class DemonstrationsError(UserError, ValueError):
-    """There are no demonstrations, they have no tokens, or a model cannot be given them in its own."""
 
 
 class _RecordsOpenings(PolicyAround):
@@ -83,56 +78,53 @@ def demonstrations_from(
         reply without the forced prefix or a token, more than ``max_completion_length`` tokens) are left out and logged.
 
     Raises:
-        SeedOverlapError, DemonstrationsError: If a seed is for evaluation; if the environment has tools.
+        SeedOverlapError, OptionError: If a seed is for evaluation; if the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
+    specs, pool, recording = env_specs(env, args), EnvPool(args), _RecordsOpenings(policy)
+    if isinstance(pool.take(specs)[0], ToolTurns):
+        raise OptionError(
+            "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
+            "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+        )
     rule = context_rule(args.window_turns, None if args.context is None else context_named(args.context))
-    played = _played(policy, env, args, seeds, batch_size)
-    kept = [(one, openings) for one, openings in played if one.limit not in FAILED and keep(one)]
-    told = [in_tokens_of(chat, one, rule, openings) for one, openings in kept]
-    fitting = [one for one in told if one and _fits(chat, one, args.max_completion_length)]
-    if len(fitting) < len(kept):
+    told: list[Trajectory | None] = []
+    for first in range(0, len(seeds), batch_size):
+        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
+        played = pool.play(pool.take(specs * len(starts)), recording, starts)
+        told += [
+            _in_tokens_of(chat, one, rule, openings, args.max_completion_length)
+            for one, openings in zip(played, recording.openings, strict=True)
+            if one.limit not in FAILED and keep(one)
+        ]
+    pool.close()
+    fitting = [one for one in told if one is not None]
+    if len(fitting) < len(told):
         logger.warning(
             "%d of %d episodes left out: a reply without %r or without a token, or more than %s tokens",
-            *(len(kept) - len(fitting), len(kept), chat.reply_prefix, args.max_completion_length),
+            *(len(told) - len(fitting), len(told), chat.reply_prefix, args.max_completion_length),
         )
     return fitting
 
 
-def _played(
-    policy: Policy,
-    env: str | Callable[[], gymnasium.Env[str, str]],
-    args: StarPOConfig,
-    seeds: Sequence[int],
-    size: int,
-) -> list[tuple[Trajectory, list[str]]]:
-    """An episode for each seed, played ``size`` side by side, and the openings of its turns."""
-    specs, pool, recording = env_specs(env, args), EnvPool(args), _RecordsOpenings(policy)
-    _refuse_tools(pool.take(specs)[0])
-    played: list[tuple[Trajectory, list[str]]] = []
-    for first in range(0, len(seeds), size):
-        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + size]]
-        played += zip(pool.play(pool.take(specs * len(starts)), recording, starts), recording.openings, strict=True)
-    pool.close()
-    return played
-
-
-def in_tokens_of(
-    chat: Chat, trajectory: Trajectory, rule: ContextRule | None = None, openings: Sequence[str] = ()
+def _in_tokens_of(
+    chat: Chat, trajectory: Trajectory, rule: ContextRule | None, openings: Sequence[str], max_length: int | None
 ) -> Trajectory | None:
     """The same episode with the token ids that a local chat gives its messages.
 
     Text before the forced prefix of a reply (a greeting, blanks) is dropped: the environment ignored it, and the model
-    that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one. A
-    ``rule`` needs ``openings``, the message of each turn as the first one of a conversation (`AgentTurns.opening`).
+    that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one.
+    ``openings`` are the messages of the turns, each as the first one of a conversation (`AgentTurns.opening`).
 
     Returns:
-        The episode, or ``None`` if a reply does not contain the prefix, or is cut before its first token.
+        The episode, or ``None`` if a reply does not contain the prefix, or is cut before its first token, or if the
+        episode is longer than ``max_length`` after its first prompt, counted in a context that only grows.
     """
     turns: list[Turn] = []
+    length = 0
     last: int | None = None  # the context's last token
     for place, turn in enumerate(trajectory.turns):
         begin = turn.reply.find(chat.reply_prefix)
@@ -144,34 +136,17 @@ def in_tokens_of(
             prompt_ids = chat.start(turn.observation, pictures=turn.pictures)
         else:
             prompt_ids = chat.extend(last, turn.observation, turn.pictures)
+            length += len(prompt_ids)
             if rule is not None:
                 rebuilt = rule.rebuilt(chat, turns, openings[: place + 1], turn.observation)
         context_ids, new_ids = rebuilt or (None, tuple(prompt_ids))
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
-        if not reply_ids:
+        length += len(reply_ids)
+        if not reply_ids or (max_length is not None and length > max_length):
             return None
         own = replace(turn, context_ids=context_ids, prompt_ids=new_ids, reply_ids=tuple(reply_ids), logprobs=())
         turns.append(replace(own, reply=reply))
-        last = (*new_ids, *reply_ids)[-1]
+        last = reply_ids[-1]
     return replace(trajectory, turns=tuple(turns), next_prompt_ids=(), next_context_ids=None)
-
-
-def _refuse_tools(turns: AgentTurns) -> None:
-    if isinstance(turns, ToolTurns):
-        raise DemonstrationsError(
-            "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
-            "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
-        )
-
-
-def _fits(chat: Chat, trajectory: Trajectory, max_length: int | None) -> bool:
-    """Whether a trajectory is no longer than allowed, counted as in a context that only grows, as rollouts count."""
-    if max_length is None:
-        return True
-    length = trajectory.num_reply_tokens
-    for turn, following in pairwise(trajectory.turns):
-        last = (*turn.prompt_ids, *turn.reply_ids)[-1]
-        length += len(chat.extend(last, following.observation, following.pictures))
-    return length <= max_length

@@ -10,7 +10,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -30,7 +31,6 @@ from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.policies.models import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
@@ -40,7 +40,7 @@ from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
-from ragen_trl.system.atomic import move_into_place, partial_of, write_atomically
+from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
 from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.training.checkpoints import last_whole_checkpoint
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 # without a new minimum of it learning stops.
 _SAVES_OF_A_PASS = 4
 _PATIENCE = 3
-_BEGUN = "begun.json"  # holds the digest until the folder is whole
+_OF_THE_RUN = ("seed", "bf16", "use_cpu", "ddp_backend", "ddp_timeout", "dataloader_pin_memory")
 
 
 def demonstrate(
@@ -71,26 +71,20 @@ def demonstrate(
     nothing, and in a reply that would be longer than ``max_reply_length`` tokens with it. All processes play the same
     episodes. One that fails in its environment on any of them is left out on all.
     """
-    count, most = min(args.max_actions_per_turn, config.demo_actions_per_turn), args.max_reply_length
-    notes: dict[str, str] = {}  # what to say, once
+    count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
+    empty: list[str] = []  # replies without the thought that they should have
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
         actions = demonstration(turns, turns.actions_left, count, random, config.noise)
         reply = turns.format_reply(actions)
-        if turns.reply_format.think:
-            try:
-                explained = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))
-            except NoOracleError as error:
-                notes["none"] = f"demonstrations have empty thoughts: {error}"
-                return reply
-            if len(chat.encode_reply(explained)) <= most:
+        if not turns.reply_format.think:
+            return reply
+        with suppress(NoOracleError):
+            explained = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))
+            if len(chat.encode_reply(explained)) <= args.max_reply_length:
                 return explained
-            notes["long"] = (
-                f"some demonstrations leave their thought empty, which is longer than max_reply_length={most}"
-            )
-        elif len(chat.encode_reply(reply)) > most:
-            notes["cut"] = f"some demonstrated replies are longer than max_reply_length={most}: they are cut in play"
+        empty.append(reply)
         return reply
 
     policy = ScriptedPolicy(script, chat)
@@ -103,8 +97,12 @@ def demonstrate(
             trajectories += pool.play(pool.take(specs * len(starts)), policy, starts)
             bar.update(len(starts))
     pool.close()
-    for note in notes.values():
-        logger.warning("%s", note)
+    if empty:
+        logger.warning(
+            "%d demonstrated replies have an empty thought: the environment explains nothing, or it would be longer "
+            "than max_reply_length=%d",
+            *(len(empty), args.max_reply_length),
+        )
     failed = set(gather_object([one.seed for one in trajectories if one.limit in FAILURES]))
     return [one for one in trajectories if one.seed not in failed]
 
@@ -149,8 +147,8 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all. Until then ``<output_dir>.partial`` has a checkpoint of every quarter of
-    a pass, from which the same call goes on; its weights at the end are the same as without a stop. Launches that
+    The folder appears complete or not at all. Until then ``<output_dir>.checkpoints`` has one of every quarter of a
+    pass, from which the same call goes on; its weights at the end are the same as without a stop. Launches that
     divide the model begin again. Processes share each batch; the main one writes.
 
     Args:
@@ -168,13 +166,15 @@ def warm_start(
         ``output_dir``, whose ``warm_start.json`` describes the demonstrations.
 
     Raises:
-        DemonstrationsError: If there is no episode, or one without tokens.
-        OptionError: If observations are pictures, no demonstration would be left to learn from, processes cannot share
-            a batch evenly, or ``output_dir`` is a file or holds something other than a warm start.
+        OptionError: If there is no episode to learn from, or one without tokens; if observations are pictures,
+            processes cannot share a batch evenly, or ``output_dir`` holds something other than a warm start.
     """
-    check_observation(args)
+    if args.observation == "image":
+        raise OptionError(
+            "observation is 'image', but a warm start learns from text; take 'text', or begin with a model that sees"
+        )
     target = Path(output_dir)
-    folder = partial_of(target)
+    checkpoints = target.with_name(f"{target.name}.checkpoints")
     replaceable = not target.exists() or (target / "warm_start.json").exists()
     if not replaceable and (target.is_file() or any(target.iterdir())):
         raise OptionError(f"{target} holds something other than a warm start, so it is not replaced; name another")
@@ -182,8 +182,17 @@ def warm_start(
     noise = {"noise": config.noise} if demonstrations is None else {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
-    _check_learnable(demonstrations)
-    trainer = _fit(model, tokenizer, args, config, demonstrations, folder)
+    if not all(turn.prompt_ids and turn.reply_ids for one in demonstrations for turn in one.turns):
+        raise OptionError(
+            "a demonstration has a turn without tokens; collect demonstrations with ragen_trl.demonstrations_from and "
+            "the chat of the model that learns"
+        )
+    trainer = _fit(model, tokenizer, args, config, demonstrations, checkpoints)
+    folder = partial_of(target)
+    if args.process_index == 0:
+        fresh_partial(target)
+    trainer.accelerator.wait_for_everyone()
+    _save(trainer, tokenizer, folder, config)
     note: dict[str, Any] = {"demonstrations": len(demonstrations), **noise}
     note |= {"successes": sum(one.success for one in demonstrations), "updates": trainer.state.global_step}
     losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
@@ -192,41 +201,10 @@ def warm_start(
     if args.process_index == 0:
         save_play_options(folder, later, args)
         (folder / "warm_start.json").write_text(json.dumps(note, indent=2))
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        (folder / _BEGUN).unlink(missing_ok=True)
         move_into_place(target)
+        shutil.rmtree(checkpoints, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     return target
-
-
-def check_observation(args: StarPOConfig) -> None:
-    """Raise `OptionError` for pictures, which TRL's supervised trainer takes no token ids with."""
-    if args.observation == "image":
-        raise OptionError(
-            "observation is 'image', but a warm start learns from text; take 'text', or begin with a model that sees"
-        )
-
-
-def held_out_of(demonstrations: int, share: float) -> int:
-    """How many demonstrations are not learnt; `OptionError` if none would be left."""
-    held_out = math.ceil(share * demonstrations)
-    if held_out == demonstrations:
-        raise OptionError(
-            f"demo_held_out={share} leaves none of {demonstrations} demonstrations to learn from; lower it (0 holds "
-            "out nothing), or play more demonstrations"
-        )
-    return held_out
-
-
-def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
-    if not demonstrations:
-        raise DemonstrationsError("there are no demonstrations; play more episodes, or keep more of them")
-    for trajectory in demonstrations:
-        if not all(turn.prompt_ids and turn.reply_ids for turn in trajectory.turns):
-            raise DemonstrationsError(
-                f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
-                "ragen_trl.imitation.demonstrations.demonstrations_from and the chat of the model that learns"
-            )
 
 
 def _fit(
@@ -237,21 +215,24 @@ def _fit(
     demonstrations: Sequence[Trajectory],
     folder: Path,
 ) -> PackedSFTTrainer:
-    """Learn, from the last checkpoint in ``folder`` if it is of the same warm start, and save the model there."""
-    held_out = held_out_of(len(demonstrations), config.demo_held_out)
+    """Learn, from the last checkpoint in ``folder`` if it is of the same warm start."""
+    held_out = math.ceil(config.demo_held_out * len(demonstrations))
+    if held_out == len(demonstrations):
+        raise OptionError(
+            f"demo_held_out={config.demo_held_out} leaves none of {len(demonstrations)} demonstrations to learn from; "
+            "lower it (0 holds out nothing), or play or keep more of them"
+        )
     chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
     aside = [one for row, one in enumerate(demonstrations) if row in chosen]
-    learnt = [one for row, one in enumerate(demonstrations) if row not in chosen]
-    examples, others = to_examples(learnt), to_examples(aside)
-    trained = [value.requires_grad for value in model.parameters()]
+    learnt = to_examples([one for row, one in enumerate(demonstrations) if row not in chosen])
     settings = {**asdict(config), "seed": args.seed, "bf16": args.bf16, "processes": args.world_size}
-    begun = json.dumps({"digest": _digest(model, (examples, others) if aside else (examples,), settings)})
+    begun = _digest(model, demonstrations, settings)
     routes = getattr(model.config, "output_router_logits", None)
     trainer = PackedSFTTrainer(
         model,
-        args=_sft_config(folder / "checkpoints", args, config, len(examples)),
-        train_dataset=examples,
-        eval_dataset=others if aside else None,
+        args=_sft_config(folder, args, config, len(learnt)),
+        train_dataset=learnt,
+        eval_dataset=to_examples(aside) if aside else None,
         processing_class=tokenizer,
         callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
         peft_config=lora(config.demo_lora_r, config.demo_lora_r),
@@ -260,28 +241,31 @@ def _fit(
     if divided and not aside:  # nobody would go on from its checkpoints
         trainer.args.save_strategy = SaveStrategy.NO
     if args.process_index == 0:
-        note = folder / _BEGUN
+        note = folder / "begun"
         if divided or not note.exists() or note.read_text(encoding="utf-8") != begun:
             shutil.rmtree(folder, ignore_errors=True)
             write_atomically(note, begun)
     trainer.accelerator.wait_for_everyone()
-    checkpoint = None if divided else last_whole_checkpoint(folder / "checkpoints")
+    checkpoint = None if divided else last_whole_checkpoint(folder)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     with without_tied_head(model):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
+    return trainer
+
+
+def _save(trainer: PackedSFTTrainer, tokenizer: PreTrainedTokenizerBase, folder: Path, config: WarmStartConfig) -> None:
+    """Save what was learnt as an ordinary model, with its tokenizer, once all processes have the weights to keep."""
     if config.demo_lora_r:
-        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
-        if args.process_index == 0:
-            merged.save_pretrained(folder)
+        model = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+        model.requires_grad_(True)  # PEFT has frozen it
+        if trainer.args.process_index == 0:
+            model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-        for value, was_trained in zip(merged.parameters(), trained, strict=True):  # PEFT has frozen them
-            value.requires_grad_(was_trained)
     else:
         trainer.save_model(str(folder))  # with the tokenizer
-    trainer.accelerator.wait_for_everyone()  # they may still read the weights of the smallest loss
-    return trainer
+    trainer.accelerator.wait_for_everyone()
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:
@@ -313,30 +297,20 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         restore_callback_states_from_checkpoint=True,  # patience
         logging_steps=10,
         report_to="none",
-        seed=args.seed,
-        bf16=args.bf16,
-        use_cpu=args.use_cpu,
-        ddp_backend=args.ddp_backend,
-        ddp_timeout=args.ddp_timeout,
         ddp_find_unused_parameters=False,
         disable_tqdm=True,
-        dataloader_pin_memory=args.dataloader_pin_memory,
+        **{name: getattr(args, name) for name in _OF_THE_RUN},
     )
     use_one_device(settings)
     return settings
 
 
-def _digest(model: PreTrainedModel, data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
-    """SHA-256 of what a warm start comes from: the model before the first update, the examples, the settings."""
+def _digest(model: PreTrainedModel, demonstrations: Sequence[Trajectory], settings: Mapping[str, Any]) -> str:
+    """SHA-256 of what a warm start comes from: the model before the first update, the demonstrations, the settings."""
     known = {**settings, "model": model.config.to_dict()}
     found = sha256(json.dumps(known, sort_keys=True, default=str).encode())
     for name, value in model.named_parameters():
         hash_weight(found, name, value.detach())
-    for examples in data:
-        table = examples.with_format("arrow")[:]
-        for name in table.column_names:
-            rows = table[name].combine_chunks()
-            found.update(f"{name} {len(rows)}".encode())
-            found.update(rows.value_lengths().to_numpy())
-            found.update(rows.flatten().to_numpy())
+    for segment in (segment for trajectory in demonstrations for segment in trajectory.segments):
+        found.update(repr((segment.token_ids, segment.action_mask)).encode())
     return found.hexdigest()

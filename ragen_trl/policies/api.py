@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.policies.api_client import Answer, ApiAccessError, ApiClient, ApiCounts, ApiError, read_answer
+from ragen_trl.policies.api_client import Answer, ApiAccessError, ApiClient, ApiError, read_answer
 from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.sqlite_file import SqliteFile
@@ -56,13 +56,12 @@ class ApiCacheError(UserError, ValueError):
 class ApiCache(SqliteFile):
     """Answers of a server on disk, so a killed evaluation does not pay for any answer twice.
 
-    One SQLite file with a write-ahead log, which threads and processes may share. Every answer is its own transaction
-    and on disk before it is used. The request is stored with it, without the key. What failed is asked again. The cache
-    does not notice if a server changes the model of a name and address.
+    One SQLite file with a write-ahead log, which threads and processes may share. Every answer is on disk before it is
+    used, with its request, without the key. What failed is asked again. The cache does not notice if a server changes
+    the model of a name and address.
 
     Args:
         path: The file. It and its folder are made if they do not exist.
-        timeout: Seconds to wait for another process that writes.
 
     Raises:
         ApiCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
@@ -78,32 +77,32 @@ class ApiCache(SqliteFile):
     # If the disk cannot have a write-ahead log, the journal mode stays as it was. An answer is worth a flush.
     pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
 
-    def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
-        super().__init__(path, timeout, threads=True)
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, threads=True)
         self._lock = threading.Lock()  # one connection for one thread at a time
 
     def get(self, request: dict[str, Any]) -> str | None:
         """The stored JSON for a request, which is all that the answer depends on; ``None`` if there is none."""
-        digest, _ = _digest_and_text(request)
-        with self._named_errors(), self._lock:
-            row = self._connection.execute("SELECT body FROM answers WHERE digest = ?", (digest,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._run("SELECT body FROM answers WHERE digest = ?", _digest(_written(request)))
+        return str(found[0][0]) if found else None
 
     def put(self, request: dict[str, Any], body: str) -> str:
         """Store an answer. Returns the stored one, which is another process's answer if that came first."""
-        digest, text = _digest_and_text(request)
+        text = _written(request)
+        self._run("INSERT INTO answers VALUES (?, ?, ?) ON CONFLICT DO NOTHING", _digest(text), text, body)
+        return self.get(request) or body
+
+    def _run(self, statement: str, *values: str) -> list[Any]:
         with self._named_errors(), self._lock:
-            self._connection.execute(
-                "INSERT INTO answers VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, text, body)
-            )
-        stored = self.get(request)
-        assert stored is not None
-        return stored
+            return self._connection.execute(statement, values).fetchall()
 
 
-def _digest_and_text(request: dict[str, Any]) -> tuple[str, str]:
-    text = json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest(), text
+def _written(request: dict[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class ApiPolicy(Policy):
@@ -122,6 +121,10 @@ class ApiPolicy(Policy):
         leave_out: The fields among ``"seed"``, ``"temperature"`` and ``"top_p"`` that the server refuses.
         token_limit: The server's name for the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
             OpenAI's reasoning models require and which includes their hidden thoughts.
+
+    Attributes:
+        endpoint: Where requests go.
+        counts: Counts of requests and answers since the client was made.
 
     Raises:
         OptionError: If an option cannot be used.
@@ -144,18 +147,18 @@ class ApiPolicy(Policy):
         leave_out: Sequence[str] = (),
         token_limit: str = "max_tokens",
     ) -> None:
-        if sampling.top_k:
-            raise OptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0, or top_p")
-        if not set(leave_out) <= set(_OPTIONAL):
-            raise OptionError(f"leave_out is {', '.join(leave_out)}; only {', '.join(_OPTIONAL)} can be left out")
-        if token_limit not in ("max_tokens", "max_completion_tokens"):
-            raise OptionError(f"token_limit is {token_limit!r}; use 'max_tokens' or 'max_completion_tokens'")
+        if sampling.top_k or not set(leave_out) <= set(_OPTIONAL):
+            raise OptionError(
+                f"top_k is {sampling.top_k} and leave_out {list(leave_out)}; chat completions have no top_k (use 0), "
+                f"and only {', '.join(_OPTIONAL)} can be left out"
+            )
         self.chat: Chat | None = None
         self.max_context: int | None = None
         self.model = model
         self.sampling = sampling
         self.cache = cache
         self._client = ApiClient() if client is None else client
+        self.endpoint, self.counts = self._client.url, self._client.counts
         self._leave_out, self._token_limit = frozenset(leave_out), token_limit
         self._system: list[Message] = []
         if system_prompt is not None:
@@ -169,16 +172,6 @@ class ApiPolicy(Policy):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    @property
-    def counts(self) -> ApiCounts:
-        """Counts of requests and answers since the client was made."""
-        return self._client.counts
-
-    @property
-    def endpoint(self) -> str:
-        """Where requests go."""
-        return self._client.url
 
     def close(self) -> None:
         """Close the connections and the cache."""
@@ -214,13 +207,12 @@ class ApiPolicy(Policy):
                 )
             self._conversations[request.row].append({"role": "user", "content": request.observation})
         questions = [self._question(request) for request in requests]
-        stop, threads = threading.Event(), ThreadPoolExecutor(self._client.concurrency)
-        try:
-            futures = [threads.submit(self._ask, question, stop) for question in questions]
-            outcomes = [future.result() for future in futures]
-        finally:  # finish requests that were already sent and store their answers, but make no new attempts
-            stop.set()
-            threads.shutdown(cancel_futures=True)
+        stop = threading.Event()
+        with ThreadPoolExecutor(self._client.concurrency) as threads:
+            try:
+                outcomes = list(threads.map(self._ask, questions, [stop] * len(questions)))
+            finally:
+                stop.set()
         failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
         of_all = [failure for failure in failures if isinstance(failure, ApiAccessError)]
         if of_all or (failures and self.counts.answers + self.counts.stored_answers == 0):
@@ -244,17 +236,13 @@ class ApiPolicy(Policy):
         sent = {name: value for name, value in options.items() if name not in self._leave_out}
         limit = request.max_tokens(self.sampling.max_tokens)
         payload = {"model": self.model, "messages": messages, self._token_limit: limit, **sent}
-        return {"endpoint": self._client.url, "seed": sampling_seed, "payload": payload}
+        return {"endpoint": self.endpoint, "seed": sampling_seed, "payload": payload}
 
     def _sent(self, message: "Message") -> "Message":
         content, found = broken(message["content"])
         if found and not self._has_warned:
             self._has_warned = True
-            logger.warning(
-                "a message holds %r, which a server may read as a control token: it is sent with a zero-width space in "
-                "it, as are others like it",
-                found[0],
-            )
+            logger.warning("a message holds %r, a control token of some servers: it is sent broken", found[0])
         return {**message, "content": content} if found else message
 
     def _ask(self, question: dict[str, Any], stop: threading.Event) -> Answer | ApiError:
@@ -270,5 +258,5 @@ class ApiPolicy(Policy):
                 stop.set()  # the other requests would fail as well
             self.counts.add(failures=1)
             return error
-        self.counts.count(answer)
+        self.counts.add(answers=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
         return answer if self.cache is None else read_answer(self.cache.put(question, answer.body))

@@ -28,8 +28,7 @@ class SlotCache(Cache):
         super().__init__(layers=[])
         self.num_rows = num_rows
         self.capacity = 0
-        self._keys: list[torch.Tensor] = []  # a layer each: (rows, heads, capacity, dim)
-        self._values: list[torch.Tensor] = []
+        self._stores: list[list[torch.Tensor]] = []  # a layer each: keys and values, (rows, heads, capacity, dim)
         self._span = slice(0, 0)
         self._places = (torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
         self._length = 0
@@ -41,11 +40,10 @@ class SlotCache(Cache):
 
     def reserve(self, length: int) -> None:
         """Make room for contexts of ``length`` tokens; the cache grows by at least an eighth."""
-        if length + 1 <= self.capacity:
-            return
-        wanted = max(length + 1, self.capacity * 9 // 8)
-        self.capacity = -(-wanted // _MARGIN) * _MARGIN
-        self._replace(self._enlarged)
+        if length + 1 > self.capacity:
+            wanted = max(length + 1, self.capacity * 9 // 8)
+            self.capacity = -(-wanted // _MARGIN) * _MARGIN
+            self._replace(self._enlarged)
 
     def add_rows(self, count: int) -> None:
         """Append empty rows."""
@@ -59,14 +57,12 @@ class SlotCache(Cache):
             return
         self.num_rows = len(rows)
         if not rows:
-            self._keys, self._values, self.capacity = [], [], 0
-        if self._keys:
-            chosen = torch.tensor(rows, device=self._keys[0].device)
-            self._replace(lambda tensor: tensor.index_select(0, chosen))
+            self._stores, self.capacity = [], 0
+        self._replace(lambda tensor: tensor.index_select(0, torch.tensor(rows, device=tensor.device)))
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Give each target row the first ``length`` slots of its source row, which is no target."""
-        for tensor in (*self._keys, *self._values):
+        for tensor in (tensor for layer in self._stores for tensor in layer):
             tensor[list(targets), :, :length] = tensor[list(sources), :, :length]
 
     def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
@@ -85,40 +81,35 @@ class SlotCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values, both (b, heads, n, dim), and return (b, heads, length, dim) of each."""
-        if layer_idx == len(self._keys):
-            for stores, new in ((self._keys, key_states), (self._values, value_states)):
-                shape = (self.num_rows, new.shape[1], self.capacity, new.shape[-1])
-                stores.append(new.new_zeros(shape, dtype=_attended(new)))
-        return (
-            self._write_and_read(self._keys[layer_idx], key_states),
-            self._write_and_read(self._values[layer_idx], value_states),
-        )
+        if layer_idx == len(self._stores):
+            self._stores.append([self._empty(key_states), self._empty(value_states)])
+        rows, slots = self._places
+        keys, values = (store[self._span] for store in self._stores[layer_idx])
+        for part, new in ((keys, key_states), (values, value_states)):
+            part[rows, :, slots] = new.transpose(1, 2).to(part.dtype)  # both sides (b, n, heads, dim)
+        return keys[:, :, : self._length], values[:, :, : self._length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Slots in use. Models ask for it only to make default position ids; here the caller passes position ids."""
         return self._length
 
-    def _write_and_read(self, store: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        rows, slots = self._places
-        part = store[self._span]
-        part[rows, :, slots] = new.transpose(1, 2).to(store.dtype)  # both sides (b, n, heads, dim)
-        return part[:, :, : self._length]
+    def _empty(self, states: torch.Tensor) -> torch.Tensor:
+        """A layer's store, in the precision of attention; rotary positions leave keys in float32 under autocast."""
+        device, dtype = states.device.type, states.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        return states.new_zeros((self.num_rows, states.shape[1], self.capacity, states.shape[-1]), dtype=dtype)
 
     def _replace(self, made_from: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Exchange the tensors one by one, so old and new ones of two layers never are in memory together."""
-        for stores in (self._keys, self._values):
-            for layer in range(len(stores)):
-                stores[layer] = made_from(stores[layer])
+        for layer in self._stores:
+            for kind in range(len(layer)):
+                layer[kind] = made_from(layer[kind])
 
     def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
-        enlarged = tensor.new_empty((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
-        enlarged[: tensor.shape[0], :, : tensor.shape[2]] = tensor
-        enlarged[: tensor.shape[0], :, tensor.shape[2] :] = 0  # only what is new: to touch fresh memory is dear
-        enlarged[tensor.shape[0] :] = 0
+        rows, heads, slots, width = tensor.shape
+        enlarged = tensor.new_empty((self.num_rows, heads, self.capacity, width))
+        enlarged[:rows, :, :slots] = tensor
+        enlarged[:rows, :, slots:] = 0  # only what is new: to touch fresh memory is dear
+        enlarged[rows:] = 0
         return enlarged
-
-
-def _attended(states: torch.Tensor) -> torch.dtype:
-    """The precision in which attention reads these states; rotary positions leave keys in float32 under autocast."""
-    device = states.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype

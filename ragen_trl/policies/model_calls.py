@@ -1,7 +1,6 @@
 """How rollouts and the trainer call a Transformers model: positions, masks of pairs, casts, without wrappers."""
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -82,41 +81,22 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """In this block LoRA's product is part of the weights, so a layer is one operation and not about nine.
 
     For passes whose time goes into starting operations, such as single tokens on a GPU. The weights come back as they
-    were, to the last bit; meanwhile they are held twice. DoRA, LoRA with a bias, quantised layers, embeddings and
-    weights that another layer has, too, stay as they are. Relies on PEFT: a LoRA layer whose ``merged_adapters`` is
-    not empty computes its base layer alone.
+    were, to the last bit; meanwhile they are held twice. Quantised layers and embeddings stay as they are. Relies on
+    PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
     """
-    merged: list[tuple[Linear, torch.Tensor]] = []
+    layers = [one for one in model.modules() if type(one) is Linear and not (one.merged or one.disable_adapters)]
+    kept = [(value, value.data) for layer in layers for value in layer.get_base_layer().parameters()]
     try:
-        for layer, active in _mergeable(model):
-            weight = layer.get_base_layer().weight
-            merged.append((layer, weight.data))
-            products = sum(layer.get_delta_weight(name) for name in active)
-            weight.data = (weight.data + products).to(weight.dtype)
-            layer.merged_adapters.extend(active)
+        for value, data in kept:
+            value.data = data.clone()  # PEFT adds in place
+        for layer in layers:
+            layer.merge()
         yield
     finally:
-        for layer, data in merged:
-            layer.get_base_layer().weight.data = data
+        for value, data in kept:
+            value.data = data
+        for layer in layers:
             layer.merged_adapters.clear()
-
-
-def _mergeable(model: PreTrainedModel | PeftModel) -> list[tuple[Linear, list[str]]]:
-    """The layers that are a weight of their own and the products of active adapters, whose names stand beside them."""
-    owners = Counter(
-        id(value)
-        for module in model.modules()
-        for name, value in module.named_parameters(recurse=False, remove_duplicate=False)
-        if name == "weight"
-    )
-    found = []
-    for layer in model.modules():
-        if type(layer) is not Linear or layer.lora_variant or layer.merged or layer.disable_adapters:
-            continue
-        active = [name for name in layer.active_adapters if name in layer.lora_A]
-        if active and owners[id(layer.get_base_layer().weight)] == 1 and not any(map(layer.lora_bias.get, active)):
-            found.append((layer, active))
-    return found
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:

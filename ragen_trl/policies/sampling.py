@@ -3,22 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.config.options import check_sampling, check_temperature
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.rollout.control_tokens import END_ANSWER
 from ragen_trl.system.float64 import in_float64
-
-if TYPE_CHECKING:
-    from ragen_trl.rollout.chat import Chat
-
-# On a CPU so many logits, of a row at least, are drawn from at once: their sums in float64 stay near the core, and the
-# system is not asked for fresh memory at every token.
-LOGITS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True)
@@ -64,12 +56,17 @@ def sample_tokens(
     Returns:
         (b, n) token ids and (b, n) their log-probabilities with the temperature but before top-k and top-p.
     """
-    if logits.device.type != "cpu":
-        return _draw(logits, uniforms, sampling)
-    rows = max(1, LOGITS_AT_ONCE // logits.shape[-1])
-    pieces = zip(logits.split(rows), uniforms.split(rows), strict=True)
-    drawn = [_draw(*piece, sampling) for piece in pieces]
-    return torch.cat([tokens for tokens, _ in drawn]), torch.cat([logprobs for _, logprobs in drawn])
+    logits = logits.float()
+    if sampling.temperature == 0:
+        tokens = _allowed(logits, sampling).argmax(-1, keepdim=True).expand(uniforms.shape)
+        return tokens, torch.log_softmax(logits, -1).gather(-1, tokens)
+    logprobs = torch.log_softmax(logits / sampling.temperature, -1)
+    kept = _top_k_top_p(_allowed(logprobs, sampling), sampling)
+    cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
+    target = uniforms * cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
+    tokens = tokens.to(logits.device)
+    return tokens, logprobs.gather(-1, tokens)
 
 
 def check_drawn(logprobs: Sequence[float]) -> None:
@@ -84,20 +81,6 @@ def check_drawn(logprobs: Sequence[float]) -> None:
             f"the model's logits are NaN or infinite: {bad} of {len(logprobs)} next tokens have no probability. If its "
             "weights are NaN, go back to an earlier checkpoint; otherwise compute in bf16 or float32 instead of float16"
         )
-
-
-def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = logits.float()
-    if sampling.temperature == 0:
-        tokens = _allowed(logits, sampling).argmax(-1, keepdim=True).expand(uniforms.shape)
-        return tokens, torch.log_softmax(logits, -1).gather(-1, tokens)
-    logprobs = torch.log_softmax(logits / sampling.temperature, -1)
-    kept = _top_k_top_p(_allowed(logprobs, sampling), sampling)
-    cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
-    target = uniforms * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
-    tokens = tokens.to(logits.device)
-    return tokens, logprobs.gather(-1, tokens)
 
 
 def _allowed(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
@@ -119,48 +102,28 @@ def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 class ReplyEnd:
-    """Tells whether a model has ended its reply.
+    """Tells from token ids whether a model has ended its reply.
 
-    A reply ends with the template's end-of-turn token, the tokenizer's end-of-sequence token, a token that the model's
-    generation config names or, with ``stop_at_answer``, the token that completes ``</answer>``.
+    A reply ends with one of ``stop_ids`` or, with ``stop_at_answer``, with the token that completes ``</answer>``. Only
+    a token that contains ``>`` can complete it (the tokenizer must be byte-level or have byte fallback). Then the last
+    tokens are decoded, as many as the tag may be spread over: one per character. Special tokens count as no text.
 
     Attributes:
         stop_ids: The tokens that end a reply.
     """
 
-    def __init__(self, chat: "Chat", model: PreTrainedModel, stop_at_answer: bool) -> None:
-        self.stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
-        self._answer_end = AnswerEnd(chat.tokenizer) if stop_at_answer else None
-        if stop_at_answer:  # as a special token it is no text, for `AnswerEnd` and for vLLM
-            added = chat.tokenizer.added_tokens_decoder
-            self.stop_ids |= {id_ for id_, token in added.items() if token.special and token.content == END_ANSWER}
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: frozenset[int], stop_at_answer: bool) -> None:
+        added = {token: text for token, text in tokenizer.added_tokens_decoder.items() if text.special}
+        self.stop_ids = stop_ids
+        self._tokenizer, self._special, self._closing = tokenizer, set(added), set[int]()
+        if stop_at_answer:  # as a special token the tag is no text, here and for vLLM
+            self.stop_ids |= {token for token, text in added.items() if text.content == END_ANSWER}
+            closing = {token for text, token in tokenizer.get_vocab().items() if END_ANSWER[-1] in text}
+            self._closing = closing - self._special
 
     def reached(self, ids: Sequence[int]) -> bool:
         """Whether the last of these tokens ends the reply."""
-        return ids[-1] in self.stop_ids or (self._answer_end is not None and self._answer_end.reached(ids))
-
-
-class AnswerEnd:
-    """Tells from token ids whether ``</answer>`` is complete, without decoding the reply at every token.
-
-    Only a token that contains ``>`` can complete it (the tokenizer must be byte-level or have byte fallback). Then the
-    last tokens are decoded, as many as the tag may be spread over: one per character.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-        closing = {token for text, token in tokenizer.get_vocab().items() if END_ANSWER[-1] in text}
-        self._closing = closing - self._special
-
-    def reached(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these tokens of a reply completes the tag. Special tokens count as no text."""
-        if ids[-1] not in self._closing:
-            return False
-        tail: list[int] = []
-        for token in reversed(ids):
-            if token not in self._special:
-                tail.append(token)
-            if len(tail) == len(END_ANSWER):
-                break
-        return END_ANSWER in str(self._tokenizer.decode(tail[::-1], skip_special_tokens=True))
+        if ids[-1] in self.stop_ids or ids[-1] not in self._closing:
+            return ids[-1] in self.stop_ids
+        tail = [token for token in ids if token not in self._special][-len(END_ANSWER) :]
+        return END_ANSWER in str(self._tokenizer.decode(tail, skip_special_tokens=True))

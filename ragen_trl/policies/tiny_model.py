@@ -80,12 +80,7 @@ def build_tiny_tokenizer(
 
     Returns:
         A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
-
-    Raises:
-        ValueError: If ``vocab_size`` is under 300.
     """
-    if vocab_size < 300:
-        raise ValueError(f"vocab_size is {vocab_size}; a byte-level vocabulary needs at least 300")
     tokenizer = Tokenizer(models.BPE())
     pieces = pre_tokenizers.Split(_SPLIT, behavior="isolated")
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -101,11 +96,13 @@ def build_tiny_tokenizer(
     own = _own_corpus(env, env_kwargs) if env is not None and env not in dict(_CORPUS) else []
     own_texts = list(chain.from_iterable(own))
     tokenizer.train_from_iterator([*texts, *own_texts], trainer)
-    whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
+    whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent(map(_lines, texts))]
     for pattern in (_PRODUCT_ID, _PRODUCT):
         whole += sorted({found for text in own_texts for found in pattern.findall(text)})
     tools = _tools_of(env, env_kwargs) if own else ()
-    whole += _pieces_of_calls(tools) if tools else _shared_lines(own)
+    # Lines that many episodes share, so none of a single task, and none that names a product.
+    shared = _frequent({line for text in episode for line in _lines(text)} for episode in own)
+    whole += _pieces_of_calls(tools) if tools else [line for line in shared if not _PRODUCT_ID.search(line)]
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -224,20 +221,14 @@ def _pieces_of_calls(tools: Iterable[Mapping[str, Any]]) -> list[str]:
     return [*lines, *begins, *names, "}}\n</tool_call>", "tools\n", "tool\n"]
 
 
-def _frequent_lines(texts: list[str]) -> list[str]:
-    """Lines of words, newline included, that occur often. Rows of a grid have no lower-case letters."""
-    counts = Counter(line for text in texts for line in _lines(text))
+def _frequent(found: Iterable[Iterable[str]]) -> list[str]:
+    """The lines that occur often in all of these together."""
+    counts = Counter(chain.from_iterable(found))
     return sorted(line for line, count in counts.items() if count >= _MIN_REPEATS)
 
 
-def _shared_lines(episodes: list[list[str]]) -> list[str]:
-    """Lines of words that many episodes share, so none of a single task, and none that names a product."""
-    counts = Counter(line for texts in episodes for line in {line for text in texts for line in _lines(text)})
-    frequent = (line for line, count in counts.items() if count >= _MIN_REPEATS)
-    return sorted(line for line in frequent if not _PRODUCT_ID.search(line))
-
-
 def _lines(text: str) -> Iterator[str]:
+    """Lines of words, newline included. Rows of a grid have no lower-case letters."""
     for line in text.splitlines(keepends=True):
         if any(map(str.islower, line)) and not line.startswith(_TAGS):
             yield line

@@ -2,15 +2,12 @@
 
 The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, and
 finished episodes leave. Rows that begin with one prompt, as a group does, share the pass that reads it. Every row draws
-from its own random stream, so a reply does not depend on which other rows share its batch. Many long prompts are read
-in several passes, a very long one in pieces.
+from its own random stream, so a reply does not depend on which other rows share its batch.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,45 +34,28 @@ from ragen_trl.trajectory import Picture
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
-_GROUPS = "TRANSFORMERS_SDPA_FORCE_GQA"
-# Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
-# slots for each token; and slots of all rows, which attention copies where several heads share their keys.
+# Bounds of one pass that reads prompts: tokens with their padding, and numbers of the attention mask, which has a row
+# of slots for each token. Longer prompts are read in pieces.
 MOST_TOKENS = 4096
 MOST_OF_A_MASK = 8192 * MOST_TOKENS
-MOST_SLOTS = 32 * MOST_TOKENS
 
 
 @dataclass(eq=False)
 class Row:
-    """One episode: its place in the cache, its own random generator, and the reply being sampled.
+    """One episode: its place in the cache, its own random generator, and the reply being sampled."""
 
-    Attributes:
-        number: Of the episode in the rollout.
-        random: Draws its tokens.
-        index: Of its row in the cache, which it joins with its first request.
-        length: Tokens in the cache.
-        unfed: Tokens of the context that the model has not read yet.
-        pictures: Those among the unfed tokens.
-        ids: The reply.
-        logprobs: Of the reply.
-        draws: A number in [0, 1) for each token that the reply may have.
-        budget: The most tokens that the reply may have.
-        open: Whether the reply goes on.
-        ended: Whether the model has ended it, and not the budget.
-    """
-
-    number: int
+    number: int  # of the episode in the rollout
     random: np.random.Generator
-    index: int = -1
-    length: int = 0
-    unfed: list[int] = field(default_factory=list)
-    pictures: tuple[Picture, ...] = ()
-    ids: list[int] = field(default_factory=list)
+    index: int = -1  # of its row in the cache, which it joins with its first request
+    length: int = 0  # tokens in the cache
+    unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not read yet
+    pictures: tuple[Picture, ...] = ()  # among the unfed tokens
+    ids: list[int] = field(default_factory=list)  # the reply
     logprobs: list[float] = field(default_factory=list)
-    draws: list[float] = field(default_factory=list)
-    budget: int = 0
-    open: bool = False
-    ended: bool = False
+    draws: list[float] = field(default_factory=list)  # a number in [0, 1) for each token that the reply may have
+    budget: int = 0  # the most tokens that the reply may have
+    open: bool = False  # whether the reply goes on
+    ended: bool = False  # by the model, and not by the budget
 
     def begin_turn(self, request: Request, max_tokens: int) -> None:
         """A new reply, of at most so many tokens, to what the request brings."""
@@ -92,10 +72,6 @@ class Row:
         """What the model reads next for this row; equal for empty rows that begin with the same prompt."""
         return self.index if self.length else (tuple(self.unfed), self.pictures)
 
-    def mark_read(self) -> None:
-        """The model has read the unfed tokens."""
-        self.length, self.unfed = self.length + len(self.unfed), []
-
     def append(self, token: int, logprob: float, end: ReplyEnd) -> None:
         """Go on with this token."""
         self.ids.append(token)
@@ -106,7 +82,10 @@ class Row:
 
 
 class TransformersPolicy(Policy):
-    """Samples replies from a causal language model. `sampling.ReplyEnd` says what ends a reply.
+    """Samples replies from a causal language model.
+
+    A reply ends with the template's end-of-turn token, the tokenizer's end-of-sequence token, a token that the model's
+    generation config names or, with ``stop_at_answer``, the token that completes ``</answer>``.
 
     Args:
         model: The model. Its mode (train or eval) is restored after each call.
@@ -133,11 +112,13 @@ class TransformersPolicy(Policy):
         self.max_context: int | None = context_length(model)
         self.sampling = sampling
         self._decode = chat.decode_reply
-        self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
+        stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
+        self._end = ReplyEnd(chat.tokenizer, stop_ids, sampling.stop_at_answer)
         self._autocast = autocast
         self._merged = lora_merged if merge_lora else nullcontext
-        self._pass_tokens = _tokens_of_a_pass(model)
         self._cache_name = cache_name(type(unwrapped(model)))
+        # What a pass costs beside its tokens, in tokens: 80 to 500 of a small model on a CPU, 20 of SmolLM2-135M.
+        self._pass_tokens = 32 if model.device.type == "cpu" and model.num_parameters() > LARGE else 512
         self._rows: dict[int, Row] = {}
         self._cache = SlotCache()
 
@@ -192,7 +173,7 @@ class TransformersPolicy(Policy):
             if wasted >= self._pass_tokens or len(still_open) <= len(active) // 2:
                 active, wasted = still_open, 0
                 self._arrange(active)
-            logits = self._continue(active)
+            logits = self._feed(active)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
     def _sample(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
@@ -222,10 +203,8 @@ class TransformersPolicy(Policy):
         followers = [row for row in rows if leaders[row.reads] is not row]
         sources = [leaders[row.reads] for row in followers]
         readers = sorted(leaders.values(), key=lambda row: len(row.unfed), reverse=True)
-        widths, longest = [len(row.unfed) for row in readers], max(row.length + len(row.unfed) for row in readers)
-        passes = _passes(widths, most_tokens(longest), most_rows(longest), self._pass_tokens)
         self._arrange([*readers, *followers])
-        logits = torch.cat([self._feed(readers[span.start : span.stop], most_tokens(longest)) for span in passes])
+        logits = torch.cat([self._feed(together) for together in self._passes(readers)])
         if followers:
             of_sources, of_followers = ([row.index for row in each] for each in (sources, followers))
             self._cache.copy(of_sources, of_followers, max(row.length for row in sources))
@@ -234,38 +213,43 @@ class TransformersPolicy(Policy):
                 row.length, row.unfed = source.length, []
         return [*readers, *followers], logits
 
-    def _feed(self, rows: list[Row], most: int) -> torch.Tensor:
-        """Feed the unfed tokens of rows that are neighbours in the cache; returns (b, vocabulary).
+    def _passes(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """The rows, widest first, that are read together; cut where the others' padding would cost more than a pass."""
+        most = most_tokens(max(row.length + len(row.unfed) for row in rows))
+        passes = [[rows[0]]]
+        for place, row in enumerate(rows[1:], 1):
+            widest = len(passes[-1][0].unfed)
+            padding = (widest - len(row.unfed)) * (len(rows) - place)
+            if padding >= self._pass_tokens or (len(passes[-1]) + 1) * widest > most:
+                passes.append([])
+            passes[-1].append(row)
+        return passes
 
-        A row with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
+    def _feed(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Feed the unfed tokens of open rows that are neighbours in the cache; returns (b, vocabulary) logits.
+
+        Closed rows get padding instead. A single row that is too long for one pass is read in pieces.
         """
-        width = max(len(row.unfed) for row in rows)
-        self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
+        unfed = [row.unfed if row.open else [] for row in rows]
+        width, longest = max(map(len, unfed)), max(row.length + len(row.unfed) for row in rows)
+        self._cache.reserve(longest)
         ids, slots, positions = [], [], []
-        for row in rows:
-            padding = width - len(row.unfed)  # on the left, so that each last token is in the last column
-            span = range(row.length, row.length + len(row.unfed))
-            ids.append([0] * padding + row.unfed)
+        for row, new in zip(rows, unfed, strict=True):
+            padding = width - len(new)  # on the left, so that each last token is in the last column
+            span = range(row.length, row.length + len(new))
+            ids.append([0] * padding + new)
             slots.append([self._cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
-            row.mark_read()
-        piece = most if len(rows) == 1 else width
+            if row.open:
+                row.length, row.unfed = row.length + len(new), []
+        piece = most_tokens(longest) if len(rows) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
             read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
-            logits = self._forward(rows, read, places, known, 1 + max(each[-1] for each in known))
+            # Single tokens see all slots, so that shapes repeat.
+            seen = self._cache.capacity if width == 1 else 1 + max(each[-1] for each in known)
+            logits = self._forward(rows, read, places, known, seen)
         return logits
-
-    def _continue(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Feed the tokens just sampled to the first rows of the cache. Closed rows get padding instead."""
-        self._cache.reserve(max(row.length for row in rows) + 1)
-        ids = [row.unfed if row.open else [0] for row in rows]
-        slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
-        positions = [[row.length if row.open else 0] for row in rows]
-        for row in rows:
-            if row.open:
-                row.mark_read()
-        return self._forward(rows, ids, slots, positions, self._cache.capacity)
 
     def _forward(
         self,
@@ -279,21 +263,18 @@ class TransformersPolicy(Policy):
         tokens, position = self._tensor(ids), self._tensor(positions)  # (b, n)
         self._cache.place(rows[0].index, self._tensor(slots), length)
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
-        with _heads_in_groups(tokens):
-            output = self.model(
-                **self._inputs(rows, tokens, slots, position),
-                attention_mask=mask_for(unwrapped(self.model), visible),
-                **{self._cache_name: self._cache},
-                use_cache=True,
-                logits_to_keep=1,
-                **without_router_logits(unwrapped(self.model)),
-            )
+        output = self.model(
+            **self._inputs(rows, tokens, position),
+            attention_mask=mask_for(unwrapped(self.model), visible),
+            **{self._cache_name: self._cache},
+            use_cache=True,
+            logits_to_keep=1,
+            **without_router_logits(unwrapped(self.model)),
+        )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
-    def _inputs(
-        self, rows: Sequence[Row], ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor
-    ) -> dict[str, Any]:
+    def _inputs(self, rows: Sequence[Row], ids: torch.Tensor, position: torch.Tensor) -> dict[str, Any]:
         """What the model reads in a pass over (b, n) tokens of these rows."""
         return {"input_ids": ids, "position_ids": position}
 
@@ -301,48 +282,6 @@ class TransformersPolicy(Policy):
         return torch.tensor(rows, device=self.model.device)
 
 
-@contextmanager
-def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
-    """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
-
-    Transformers' switch for it is an environment variable. On the CPU the results are the same bits; a GPU's fast
-    kernels take no groups together with a mask.
-    """
-    if ids.device.type != "cpu" or ids.shape[1] == 1:
-        yield
-        return
-    before = os.environ.get(_GROUPS)
-    os.environ[_GROUPS] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_GROUPS]
-        else:
-            os.environ[_GROUPS] = before
-
-
 def most_tokens(length: int) -> int:
     """The most tokens that one pass may read, padding included, with contexts of up to ``length`` tokens."""
     return max(1, min(MOST_TOKENS, MOST_OF_A_MASK // length))
-
-
-def most_rows(length: int) -> int:
-    """The most rows of one pass that reads prompts."""
-    return max(1, MOST_SLOTS // length)
-
-
-def _tokens_of_a_pass(model: PreTrainedModel) -> int:
-    """The fixed cost of a forward pass, in tokens: of a small model on a CPU 80 to 500, of SmolLM2-135M about 20."""
-    return 32 if model.device.type == "cpu" and model.num_parameters() > LARGE else 512
-
-
-def _passes(widths: Sequence[int], tokens: int, rows: int, pass_tokens: int) -> list[range]:
-    """The rows, widest first, that are read together; cut where the others' padding would cost more than a pass."""
-    cuts = [0]
-    for row in range(1, len(widths)):
-        widest = widths[cuts[-1]]
-        padding = (widest - widths[row]) * (len(widths) - row)
-        if padding >= pass_tokens or row + 1 - cuts[-1] > min(rows, tokens // widest):
-            cuts.append(row)
-    return [range(*span) for span in pairwise([*cuts, len(widths)])]

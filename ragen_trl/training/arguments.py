@@ -11,15 +11,12 @@ from typing import Any, TypeAlias
 import gymnasium
 import torch
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig
 from transformers import PreTrainedModel
 from trl.trainer.utils import get_callable_name
 
 from ragen_trl.config.checks import REFUSED_ARGUMENTS
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.models import check_in_memory
 from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
 from ragen_trl.training.launch import use_one_device
 
@@ -82,23 +79,15 @@ def own_arguments(kind: type, args: Any) -> StarPOConfig:
     return own
 
 
-def policy_for_trl(
-    model: str | PreTrainedModel, args: StarPOConfig, adapter: PeftConfig | None, processing_class: Any
-) -> str | PreTrainedModel:
-    """The policy as TRL takes it; a GGUF file becomes a folder.
-
-    Raises:
-        ArgumentError, UnsupportedModelError: If TRL would load the tokenizer or a reference from the path of a model
-            that was built in memory.
-    """
+def policy_for_trl(model: str | PreTrainedModel, processing_class: Any) -> str | PreTrainedModel:
+    """The policy as TRL takes it; `ArgumentError` for a model in memory without a tokenizer."""
     if isinstance(model, str):
-        return model_folder(model)
+        return model
     if processing_class is None and not model.config.name_or_path:
         raise ArgumentError(
             "processing_class is not given, and a model that was built in memory has no path to load a tokenizer from; "
             "pass processing_class=tokenizer"
         )
-    check_in_memory(model, args, adapter)
     return model
 
 

@@ -25,7 +25,7 @@ SAVED = [
     for name in ("bi_level_gae", "A*-PO")
     for weights in WEIGHTS
 ]
-SERVED = [("served", "turns", weights, "FSDP2") for weights in ("all", "LoRA", "adapter")]
+SERVED = [("served", "turns", weights, "FSDP2") for weights in ("all", "LoRA")]
 METRICS = ("reward", "turns", "grad_norm", "entropy", "filter/kept_groups", "critic/explained_variance", "astar/value")
 MODULE = "tests.support.ragen_trl.sharded_ranks"
 
@@ -109,7 +109,7 @@ def test_two_processes_checkpoint_goes_on_with_three_only_under_fsdp(folder: Pat
 
 @pytest.mark.parametrize("cell", SERVED, ids=" ".join)
 def test_a_server_samples_with_the_weights_of_the_trainer(folder: Path, cell: tuple[str, ...]) -> None:
-    """Weights or an adapter are sent, one tensor after the other; a rollout gathers nothing."""
+    """Weights are sent, one tensor after the other; a rollout gathers nothing."""
     first, second = whole(folder, cell)
     assert first["gathered"] == 0 and max(first["turns"]) != max(second["turns"])
     assert len(first["metrics"]) == 2

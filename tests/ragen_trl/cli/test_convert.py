@@ -1,4 +1,4 @@
-"""GGUF files on the command line: ``convert``, ``smollm2``, and ``--model FILE.gguf`` for every command."""
+"""GGUF files on the command line: ``convert`` and ``smollm2``."""
 
 import hashlib
 import zipfile
@@ -17,13 +17,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "Small.gguf"
     write_gguf(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache of conversions."""
-    monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", str(tmp_path / "assets"))
-    return tmp_path / "assets" / "ragen_trl" / "gguf" / "models"
 
 
 @pytest.fixture

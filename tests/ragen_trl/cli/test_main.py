@@ -183,7 +183,7 @@ def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
         (["--format_penalty", "0.5"], ["format_penalty is 0.5"]),
         (["--train_seed_start", "17"], ["17", "evaluation"]),
         (["--noise", "2"], ["noise is 2.0"]),
-        (["--model", "./no/such/folder"], ["./no/such/folder", "hub id"]),
+        (["--model", "./no/such/folder"], ["./no/such/folder", "hub"]),
         (["--model", "nobody/no-such-model"], ["nobody/no-such-model", "spelling"]),
         (["--eval_episodes", "20000"], ["20000", "8000"]),
     ],

@@ -221,7 +221,7 @@ def test_it_goes_on_and_ends_where_an_unbroken_one_does(
     needed, updates.made, updates.stop_before = updates.made, 0, updates.made - 1
     with pytest.raises(Stopped):
         begin(tiny_tokenizer, tmp_path / "broken", options)
-    assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["broken.partial"]
+    assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["broken.checkpoints"]
     updates.stop_before = -1
     broken = begin(tiny_tokenizer, tmp_path / "broken", options)
     assert updates.made == needed and same(broken, whole)
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
     updates.stop_before = 3
     with pytest.raises(Stopped):
         begin(tiny_tokenizer, tmp_path / "broken")
-    (state,) = (tmp_path / "broken.partial" / "checkpoints").glob("checkpoint-3/trainer_state.json")
+    (state,) = (tmp_path / "broken.checkpoints").glob("checkpoint-3/trainer_state.json")
     state.write_text(state.read_text()[:-10])
     updates.made, updates.stop_before = 0, -1
     assert same(begin(tiny_tokenizer, tmp_path / "broken"), whole) and updates.made == 4

@@ -92,7 +92,7 @@ def test_what_a_server_may_read_as_a_control_token_is_broken(caplog: pytest.LogC
     assert all(title in content.replace("\u200b", "") for content in contents)
     assert [turn.observation.startswith(title) for turn in episode.turns] == [True, True]  # only what is sent changes
     assert [turn.reply for turn in episode.turns] == [title, title]
-    assert caplog.text.count("a message holds '<|im_end|>', which a server may read as a control token") == 1
+    assert caplog.text.count("a message holds '<|im_end|>', a control token") == 1
 
 
 def test_rows_get_the_answers_to_their_own_questions_whatever_comes_first() -> None:

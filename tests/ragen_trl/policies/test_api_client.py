@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.policies.api_client import ApiAccessError, ApiClient, ApiCounts, ApiError, Prices, read_answer
-from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, completion
+from ragen_trl.policies.api_client import ApiAccessError, ApiClient, ApiError
+from tests.support.ragen_trl.openai_server import Fault, OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -38,39 +38,23 @@ def first(*faults: Fault) -> Any:
     return lambda payload, attempt: faults[attempt] if attempt < len(faults) else None
 
 
-def test_an_answer_and_its_tokens() -> None:
+def test_an_answer_its_tokens_and_the_counts() -> None:
     with OpenAIServer(key=KEY) as server:
-        asking = client(server, prices=Prices(2.0, 50.0))
+        asking = client(server)
         answer = asking.complete(ASK)
-        asking.counts.count(answer)
     assert (answer.text, answer.cut, answer.prompt_tokens, answer.completion_tokens) == ("hello", False, 10, 3)
     assert server.asked == [ASK]
-    assert asking.counts.as_dict()["cost"] == pytest.approx((10 * 2 + 3 * 50) / 1e6)
-    line = "1 requests (0 again, 0 given up), 1 answers with 10 + 3 tokens, cost 0.00017"
-    assert asking.counts.in_words() == line
-
-
-def test_counts_by_hand() -> None:
-    counts = ApiCounts(prices=Prices(1.0, 2.0))
-    whole, unmetered = read_answer(completion("a", usage=(100, 10))), read_answer(completion("b", usage=None))
-    counts.add(requests=3, retries=2, failures=1)
-    counts.count(whole)
-    counts.count(unmetered)
-    assert counts.as_dict() == {
-        **{"requests": 3, "retries": 2, "failures": 1, "answers": 2, "without_usage": 1},
-        **{"prompt_tokens": 100, "completion_tokens": 10, "stored_answers": 0},
-        **{"prices": {"prompt": 1.0, "completion": 2.0}, "cost": pytest.approx(1.2e-4)},
-    }
-    assert "cost" not in ApiCounts().as_dict()
+    asking.counts.add(retries=2, failures=1, answers=1, prompt_tokens=10, completion_tokens=3)
+    assert asking.counts.in_words() == "1 requests (2 again, 1 given up), 1 answers with 10 + 3 tokens"
 
 
 def test_what_may_pass_is_tried_again() -> None:
-    faults = [Fault(429), Fault(500), Fault(503), Fault(hangs_up=True), Fault(200), Fault(408)]
+    faults = [Fault(429), Fault(500), Fault(503), Fault(hangs_up=True), Fault(200), Fault(200, "<html>"), Fault(408)]
     with OpenAIServer(fault=first(*faults)) as server:
-        asking = client(server, retries=6)
+        asking = client(server, retries=7)
         assert asking.complete(ASK).text == "hello"
-    assert (asking.counts.requests, asking.counts.retries) == (7, 6)
-    assert len(server.asked) == 7
+    assert (asking.counts.requests, asking.counts.retries) == (8, 7)
+    assert len(server.asked) == 8
 
 
 QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insufficient_quota"}}))
@@ -82,7 +66,6 @@ QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insuffi
         *((Fault(401, "who?"), True), (Fault(402, "pay"), True), (Fault(404, "no m"), True), (QUOTA, True)),
         (Fault(301, headers={"Location": "https://new/v1"}), True),
         *((Fault(400, "bad seed"), False), (Fault(403, "flagged"), False), (Fault(422, "odd"), False)),
-        *((Fault(200, "<html>welcome</html>"), False), (Fault(200, '{"choices": []}'), False)),
     ],
 )
 def test_what_will_not_pass_is_said_at_once(fault: Fault, of_all_requests: bool) -> None:

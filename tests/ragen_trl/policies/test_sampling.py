@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ragen_trl.errors import NotFiniteError
-from ragen_trl.policies.sampling import AnswerEnd, Sampling, check_drawn, sample_tokens
+from ragen_trl.policies.sampling import ReplyEnd, Sampling, check_drawn, sample_tokens
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 0.5])
 
@@ -63,20 +63,6 @@ def test_greedy_takes_the_most_likely_token_with_its_untempered_logprob() -> Non
     assert logprob.item() == pytest.approx(LOGITS.log_softmax(-1)[0].item())
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"temperature": 0}, {"top_p": 0.9, "top_k": 50}])
-def test_rows_are_drawn_a_few_at_a_time_as_they_would_be_together(
-    options: dict[str, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = np.random.default_rng(0)
-    logits = torch.from_numpy(random.normal(size=(11, 700)).astype(np.float32))
-    uniforms, sampling = torch.from_numpy(random.random((11, 3))), Sampling(max_tokens=1, **options)
-    together = sample_tokens(logits, uniforms, sampling)
-    for bound in (1, 4 * 700, 4 * 700 + 699):
-        monkeypatch.setattr("ragen_trl.policies.sampling.LOGITS_AT_ONCE", bound)
-        pieces = sample_tokens(logits, uniforms, sampling)
-        assert all(torch.equal(one, other) for one, other in zip(together, pieces, strict=True))
-
-
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 @pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.9}, {"temperature": 0}, {"never": (2,)}])
 def test_the_drawn_token_tells_of_any_logit_that_is_not_finite(options: dict[str, Any], broken: float) -> None:
@@ -113,7 +99,7 @@ def ids(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[int]:
 
 def first_end(tokenizer: PreTrainedTokenizerFast, tokens: list[int]) -> int | None:
     """How many tokens it takes until the answer is over."""
-    end = AnswerEnd(tokenizer)
+    end = ReplyEnd(tokenizer, frozenset(), True)
     return next((length for length in range(1, len(tokens) + 1) if end.reached(tokens[:length])), None)
 
 

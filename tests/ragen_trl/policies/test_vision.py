@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ragen_trl.policies import transformers as passes
-from ragen_trl.policies.vision import SeenContext
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.vision import (
@@ -65,25 +64,6 @@ def test_the_picture_counts(tmp_path: Path) -> None:
     one, other = play_seeing(model, tmp_path, [3, 4], max_turns=1, temperature=0.0)
     assert one.turns[0].prompt_ids == other.turns[0].prompt_ids
     assert (sampled(one)[0] - sampled(other)[0]).abs() > 1e-4
-
-
-@pytest.mark.parametrize("family", ["2.5", "3"])
-def test_places_are_those_of_transformers(family: str) -> None:
-    model = vision_model(family=family)
-    processor = processor_of(model)
-    pictures = [Picture(height, width, bytes(height * width * 3)) for height, width in [(56, 84), (28, 28), (84, 28)]]
-    seen, ids = SeenContext(), []
-    for picture in pictures:
-        rows, columns = processor.grid(picture)
-        ids += [5, 6] + [processor.image_id] * (rows * columns)
-        seen.extend(len(ids) - rows * columns)
-        seen.see(picture, rows, columns)
-    ids += [7, 8, 9]
-    _, grids = processor.patches(pictures)
-    tokens = torch.tensor([ids])
-    types = (tokens == processor.image_id).long()
-    expected, _ = model.model.get_rope_index(tokens, types, image_grid_thw=grids)
-    assert [seen.place(index) for index in range(len(ids))] == [tuple(place) for place in expected[:, 0].T.tolist()]
 
 
 def test_the_prompt_is_what_the_processor_would_write(tmp_path: Path) -> None:

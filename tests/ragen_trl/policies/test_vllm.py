@@ -4,17 +4,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from peft import LoraConfig
 
-from ragen_trl.errors import OptionError
+from ragen_trl.policies import vllm
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm import ColocatedEngine, Context, ServedEngine, VLLMPolicy, VLLMServerError, check_adapter
+from ragen_trl.policies.vllm import ColocatedEngine, Context, ServedEngine, VLLMPolicy, VLLMServerError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
-from tests.support.ragen_trl.fake_vllm import LORA, FakeClient, FakeLLM, FakeModel, starts, vllm_trainer
-from tests.support.ragen_trl.trainers import TOKENIZER, logged, small_model
+from tests.support.ragen_trl.fake_vllm import FakeClient, FakeLLM, FakeModel, starts, vllm_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 CHAT = Chat(TOKENIZER)
 STOP = CHAT.stop_ids(None)
@@ -81,17 +80,20 @@ def test_greedy_replies_and_their_logprobs_are_those_of_the_transformers_backend
 # A server
 
 
-def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(fake: FakeModel) -> None:
+def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(
+    fake: FakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contexts = [Context(CHAT.start(str(number)), 7 + number, 2 + number) for number in range(4)]
     everyone = [(0, contexts[0]), *((1, context) for context in contexts[1:])]
-    engine = ServedEngine(FakeClient(fake), 1, lambda mine: everyone, lambda shared: shared)
+    monkeypatch.setattr(vllm, "gather_object", lambda mine: everyone)
+    engine = ServedEngine(FakeClient(fake), 1)
     mine = engine.complete(contexts[1:], Sampling(9, 1.0), STOP)
     alone = engine_of(fake).complete(contexts, Sampling(9, 1.0), STOP)
     assert mine == alone[1:]
     assert len({tuple(completion.ids) for completion in alone}) == 4
 
 
-def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel) -> None:
+def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     shared: list[list[object]] = []
 
     def broadcast(own: list[object]) -> list[object]:
@@ -100,41 +102,16 @@ def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel) -> None:
         shared.append(list(own))
         return own
 
+    monkeypatch.setattr(vllm, "broadcast_object_list", broadcast)
     client = FakeClient(fake)
-    main, other = (ServedEngine(each, 0, lambda mine: mine, broadcast) for each in (client, None))
+    main, other = (ServedEngine(each) for each in (client, None))
     client.generate = lambda **_: 1 / 0  # type: ignore[method-assign, assignment]
     for engine in (main, other):
         with pytest.raises(VLLMServerError, match="http://fake:8000 failed .ZeroDivisionError.*last checkpoint"):
             engine.complete([Context(CHAT.start("?"), 7, 3)], Sampling(9, 1.0), STOP)
 
 
-# Adapters
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"use_dora": True}, {"alpha_pattern": {"q_proj": 4}}, {"init_lora_weights": "olora"}]
-)
-def test_an_adapter_that_a_server_would_read_otherwise_is_refused(wrong: dict[str, object]) -> None:
-    check_adapter(LoraConfig(r=4, target_modules=["q_proj"]))
-    for config in (None, LoraConfig(r=4, target_modules=["q_proj"], **wrong)):
-        with pytest.raises(OptionError, match="vllm_adapter_dir is set, but"):
-            check_adapter(config)
-
-
-def test_a_server_gets_the_adapter_of_every_update_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "adapters"
-    served = {"vllm_mode": "server", "vllm_adapter_dir": str(folder), "peft_config": LoraConfig(**LORA)}
-    trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=3, learning_rate=1e-2, **served)
-    monkeypatch.setattr(trainer.vllm_generation, "sync_weights", lambda: pytest.fail("whole weights are not sent"))
-    trainer.train()
-    assert max(logged(trainer, "sampling/ratio_deviation_max")) < 1e-4
-    assert [path.name.rsplit("-", 1)[1] for path in folder.iterdir()] == ["3"]
-    client = trainer.vllm_generation.vllm_client
-    assert client.model == next(folder.iterdir()).name
-    with trainer.model.disable_adapter():
-        trainer.forget_sent_weights()
-        trainer.send_weights()
-    assert client.model == "base"
+# Weights
 
 
 def test_a_failed_sending_ends_training_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -99,18 +98,10 @@ class FakeClient:
     """As much of TRL's ``VLLMClient`` as TRL and we use."""
 
     base_url = "http://fake:8000"
-    model = "base"
 
     def __init__(self, fake: FakeModel, max_model_len: int = 2048) -> None:
         self.fake = fake
         self.max_model_len = max_model_len
-        self.session = SimpleNamespace(post=self._post)
-        self._base = fake.model
-
-    def _post(self, url: str, json: dict[str, str]) -> SimpleNamespace:
-        if url == f"{self.base_url}/v1/load_lora_adapter":
-            self.fake.model = PeftModel.from_pretrained(copy.deepcopy(self._base), json["lora_path"]).eval()
-        return SimpleNamespace(status_code=200, text="")
 
     def get_server_info(self) -> dict[str, Any]:
         return {"model_config": {"logprobs_mode": "processed_logprobs", "max_model_len": self.max_model_len}}

@@ -48,8 +48,6 @@ def served(run: Path, name: str, weights: str, engine: str) -> dict[str, Any]:
     options = {key: value for key, value in SERVER.items() if key != "ddp_backend"}
     torch.manual_seed(0)
     adapter = None if weights == "all" else LoraConfig(**LORA)
-    if weights == "adapter":
-        options["vllm_adapter_dir"] = str(run / "adapters")
     trainer = small_trainer(run, lottery(draws=9), peft_config=adapter, **options, **ENGINES[engine])
     last = LastRollout(trainer)
     trainer.train()

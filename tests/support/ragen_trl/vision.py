@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, load_processor
+from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, picture_processor
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_chat
@@ -46,7 +46,9 @@ def vision_trainer(
 
 
 def processor_of(model: PreTrainedModel) -> PictureProcessor:
-    return load_processor(model, model.config, TOKENIZER, {})[0]
+    made, _ = picture_processor(model, vision_config(Path("unused")), TOKENIZER)
+    assert made is not None
+    return made
 
 
 def play_seeing(

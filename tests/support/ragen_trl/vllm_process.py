@@ -11,12 +11,11 @@ from pathlib import Path
 from trl.generation.vllm_client import VLLMClient
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-_LORA = ["--enable-lora", "--max-lora-rank", "8"]
 _START = 600  # seconds
 
 
 class VLLMProcess:
-    """A server with the options of ``trl vllm-serve``, without compilation, which also loads adapters.
+    """A server with the options of ``trl vllm-serve``, without compilation.
 
     Args:
         model: Folder of the model.
@@ -39,8 +38,8 @@ class VLLMProcess:
         options = build_command(asked)
         options = options[options.index("serve") + 1 :]
         # Not ``vllm serve``, which asks for the version of a distribution named vllm; the one for the CPU has another.
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *options, *_LORA]
-        environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *options]
+        environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
