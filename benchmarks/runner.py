@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -159,9 +160,11 @@ def is_faster_in_bf16(folder: Path) -> bool:
     if not path.exists():
         import torch
 
-        from ragen_trl.system.precision import is_bfloat16_faster
-
-        write_atomically(path, json.dumps(torch.accelerator.is_available() or is_bfloat16_faster()))
+        seconds = []
+        for precision in (torch.float32, torch.bfloat16):
+            rows, weights = torch.ones(512, 576, dtype=precision), torch.ones(1536, 576, dtype=precision)
+            seconds.append(min(timeit.repeat("rows @ weights.T", globals=locals(), number=1, repeat=4)))
+        write_atomically(path, json.dumps(torch.accelerator.is_available() or seconds[0] >= 2 * seconds[1]))
     return bool(json.loads(path.read_text(encoding="utf-8")))
 
 

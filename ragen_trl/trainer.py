@@ -845,7 +845,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
         Raises:
             ArgumentError: If reward functions would lack columns, or a batch is not a whole number of groups.
-            StartStateError, SeedOverlapError: If the rows do not describe start states.
+            OptionError: If the rows do not describe start states.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
         if at_once % self.num_generations_eval:

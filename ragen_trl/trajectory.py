@@ -196,29 +196,25 @@ class Trajectory:
         return tuple(token for turn in self.turns for token in (*turn.prompt_ids, *turn.reply_ids))
 
     @property
+    def turn_ids(self) -> tuple[int, ...]:
+        """Turn index at sampled tokens, -1 at environment tokens, length T."""
+        ids: list[int] = []
+        for index, turn in enumerate(self.turns):
+            ids += [-1] * len(turn.prompt_ids) + [index] * len(turn.reply_ids)
+        return tuple(ids)
+
+    @property
     def action_mask(self) -> tuple[int, ...]:
         """1 at sampled tokens, 0 at environment tokens, length T."""
-        return tuple(
-            value for turn in self.turns for value in (*(0,) * len(turn.prompt_ids), *(1,) * len(turn.reply_ids))
-        )
+        return tuple(int(turn >= 0) for turn in self.turn_ids)
 
     @property
     def logprobs(self) -> tuple[float, ...]:
         """Log-probability (nats) of each sampled token, 0 at environment tokens and where there is none, length T."""
-        return tuple(
-            value
-            for turn in self.turns
-            for value in (*(0.0,) * len(turn.prompt_ids), *(turn.logprobs or (0.0,) * len(turn.reply_ids)))
-        )
-
-    @property
-    def turn_ids(self) -> tuple[int, ...]:
-        """Turn index at sampled tokens, -1 at environment tokens, length T."""
-        return tuple(
-            value
-            for index, turn in enumerate(self.turns)
-            for value in (*(-1,) * len(turn.prompt_ids), *(index,) * len(turn.reply_ids))
-        )
+        values: list[float] = []
+        for turn in self.turns:
+            values += [0.0] * len(turn.prompt_ids) + list(turn.logprobs or [0.0] * len(turn.reply_ids))
+        return tuple(values)
 
 
 def _with_context(turn: Turn) -> Turn:

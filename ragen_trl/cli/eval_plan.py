@@ -38,7 +38,7 @@ def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
 
     Raises:
         OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
-        SeedOverlapError: If there are not that many held-out start states.
+        OptionError: If there are not that many held-out start states.
         EnvError: If there is no such environment, or it does not take the arguments.
     """
     listed = {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}

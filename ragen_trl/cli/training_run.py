@@ -48,7 +48,7 @@ from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spr
 from ragen_trl.reporting.report import results_table, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.rollout.seeds import evaluation_rows, evaluation_seeds, training_rows
+from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
@@ -103,10 +103,10 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
         check_env(run.env, held_out)
     except (ValueError, TypeError) as error:
         raise OptionError(f"{error}; evaluations have {held_out.env_kwargs}, eval_env_kwargs changes it") from None
-    training_rows(args)
+    training_starts(args)
     evaluation_seeds(run.eval_episodes)
     if args.eval_strategy != "no":
-        evaluation_rows(args.num_eval_seeds)
+        selection_seeds(args.num_eval_seeds)
     check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
@@ -231,7 +231,7 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
 
 def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
-    seeds = list(evaluation_rows(args.num_eval_seeds)["seed"])
+    seeds = list(selection_seeds(args.num_eval_seeds))
     kwargs = json.dumps(selection_kwargs(run.env, json_object("env_kwargs", evaluated(run, args).env_kwargs)))
     return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": seeds, "kwargs": [kwargs] * len(seeds)})
 

@@ -238,7 +238,7 @@ def evaluate(
         samples: Episodes a start state.
 
     Raises:
-        SeedOverlapError: If there are not that many evaluation seeds.
+        OptionError: If there are not that many evaluation seeds.
         EvaluationError: If environments or an API failed in every episode, ``samples`` or ``batch_size`` is below 1, or
             ``env`` names several environments.
         ValueError: If ``policy`` is another string.
@@ -271,7 +271,7 @@ def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
     """The start of every episode of an evaluation: seeds in order, and the samples of a seed one after the other.
 
     Raises:
-        SeedOverlapError: If there are not that many evaluation seeds.
+        OptionError: If there are not that many evaluation seeds.
         EvaluationError: If ``samples`` is below 1.
     """
     if samples < 1:

@@ -12,15 +12,16 @@ from dataclasses import replace
 import gymnasium
 
 from ragen_envs import AgentTurns, ToolTurns
+from ragen_trl.config.checks import context_function
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.contexts import ContextRule, context_named, context_rule
+from ragen_trl.rollout.contexts import ContextRule, context_rule
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
-from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
+from ragen_trl.rollout.seeds import EVALUATION_END
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
@@ -78,10 +79,10 @@ def demonstrations_from(
         reply without the forced prefix or a token, more than ``max_completion_length`` tokens) are left out and logged.
 
     Raises:
-        SeedOverlapError, OptionError: If a seed is for evaluation; if the environment has tools.
+        OptionError: If a seed is for evaluation; if the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
-        raise SeedOverlapError(
+        raise OptionError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
     specs, pool, recording = env_specs(env, args), EnvPool(args), _RecordsOpenings(policy)
@@ -90,7 +91,7 @@ def demonstrations_from(
             "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
             "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
         )
-    rule = context_rule(args.window_turns, None if args.context is None else context_named(args.context))
+    rule = context_rule(args.window_turns, None if args.context is None else context_function(args.context))
     told: list[Trajectory | None] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]

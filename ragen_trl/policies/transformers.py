@@ -28,7 +28,6 @@ from ragen_trl.policies.sampling import ReplyEnd, Sampling, check_drawn, sample_
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.heap import return_free_memory
-from ragen_trl.system.precision import LARGE
 from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class TransformersPolicy(Policy):
         self._merged = lora_merged if merge_lora else nullcontext
         self._cache_name = cache_name(type(unwrapped(model)))
         # What a pass costs beside its tokens, in tokens: 80 to 500 of a small model on a CPU, 20 of SmolLM2-135M.
-        self._pass_tokens = 32 if model.device.type == "cpu" and model.num_parameters() > LARGE else 512
+        self._pass_tokens = 32 if model.device.type == "cpu" and model.num_parameters() > 2**25 else 512
         self._rows: dict[int, Row] = {}
         self._cache = SlotCache()
 

@@ -7,36 +7,37 @@ TRL's training version is used, or a switch that keeps them; generation prompts 
 fit the reply format by such a switch (``enable_thinking``), or by an empty thought.
 """
 
-import inspect
-import re
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from ragen_trl.errors import UserError
+from ragen_envs import CALL_FORMATS, CallFormat
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.control_tokens import END_THINK, THINK, ControlTokens
-from ragen_trl.rollout.tool_messages import ToolMessages, Tools
 from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, Any]
+Tools = Sequence[Mapping[str, Any]]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
 # Variables of templates, and how they keep past thoughts: Nemotron, LFM2.5, GLM-4.7.
 _KEEPS_THOUGHTS = {"truncate_history_thinking": False, "preserve_thinking": True, "clear_thinking": False}
 _THINKING_SWITCHES = ("enable_thinking", "thinking")  # Qwen3, Nemotron; DeepSeek-V3.1
+_CALL: dict[str, Any] = {"name": "probe_tool", "arguments": {"probe_argument": 1}}
+_PARAMETERS = {"type": "object", "properties": {"probe_argument": {"type": "integer"}}, "required": ["probe_argument"]}
+_TOOL: dict[str, Any] = {"name": "probe_tool", "description": "A probe.", "parameters": _PARAMETERS}
+_TOOLS: Tools = [{"type": "function", "function": _TOOL}]
 
 
 class ChatTemplateError(UserError, ValueError):
-    """The tokenizer's chat template is missing, cannot be used append-only, or does not read a variable it is given."""
-
-
-class PictureError(UserError, ValueError):
-    """A picture was shown to a policy that reads only text."""
+    """The tokenizer's chat template is missing, or cannot be used append-only."""
 
 
 class Chat:
@@ -50,7 +51,7 @@ class Chat:
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
-        calls: Whether replies call tools in the template's own form (`tool_messages`).
+        calls: Whether replies call tools in the template's own form.
         picture_text: What stands in a message for a picture, in the model's control tokens; ``None`` for a model that
             sees nothing.
 
@@ -60,9 +61,8 @@ class Chat:
         end_of_turn_id: The token that closes an assistant's message, or ``None`` if the closing text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, if it refuses the system message, changes earlier messages when
-            later ones arrive or does not read one of ``template_kwargs``, or if replies call tools and it cannot show
-            them.
+        ChatTemplateError: If there is no template, if it refuses the system message or changes earlier messages when
+            later ones arrive, or if replies call tools and it cannot show them.
     """
 
     def __init__(
@@ -78,43 +78,33 @@ class Chat:
         think = reply_prefix in ("", THINK) if think is None else think
         self.tokenizer = tokenizer
         self._control = ControlTokens(tokenizer)
-        self._system: list[Message] = []
-        if system_prompt is not None:
-            self._system = [{"role": "system", "content": self._control.hide(system_prompt)}]
+        hidden = [] if system_prompt is None else [self._control.hide(system_prompt)]
+        self._system: list[Message] = [{"role": "system", "content": text} for text in hidden]
         self._variables = dict(template_kwargs or {})
         self._picture_text = picture_text
+        self._counts: dict[str, int] = {}  # control tokens that the template writes around a message
         self._ends_thought = False
-        own = self._own_template()
-        self._check_variables(own)
-        self._template = self._append_only_template(own, think)
+        self._template = self._append_only_template(think)
         self._fit_thinking(think)
         self._around = self._fixed_text()
         between = self._between("")
-        # Control tokens that the template writes: in the first prompt, and from one reply to the next.
-        self._in_opening = self._control.count(self._control.encode(self._opening(_FIRST)))
-        self._in_between = self._control.count(self._control.encode(self._between(_NEXT)))
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
         opened = between.rstrip().endswith(THINK)
         self.reply_prefix = reply_prefix or (THINK if opened else "")
-        self._prefix_ids = [] if opened and reply_prefix in ("", THINK) else self._encode(reply_prefix)
-        first = next(iter(self._encode(between)), None)
+        self._prefix_ids = [] if opened and reply_prefix in ("", THINK) else self._control.encode(reply_prefix)
+        first = next(iter(self._control.encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
         self._calls = calls
-        self._tool_messages = self._for_tools() if calls else None
-
-    @property
-    def call_format(self) -> str:
-        """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``."""
-        return self._tools.call_format
+        if calls:
+            self._check_tools()
 
     def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
         if tools:
-            return self._tools.opening(observation, tools) + self._prefix_ids
-        seen = self._seen(pictures)
-        text = self._opening(seen + self._control.hide(observation))
-        return self._control.encode(text, self._in_opening + self._tokens_of(seen)) + self._prefix_ids
+            self._check_tools()
+        shown, key = _mapped(tools, self._control.hide), json.dumps(tools)
+        return self._ids(key, lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
@@ -122,18 +112,18 @@ class Chat:
         If ``last_token`` of the context is the sampled end-of-turn token, it is not appended again. A reply that a
         limit cut gets it here, untrained.
         """
-        seen = self._seen(pictures)
-        text = self._between(seen + self._control.hide(observation))
-        return self._after(last_token, self._control.encode(text, self._in_between + self._tokens_of(seen)))
+        ids = self._ids("between", lambda texts: self._between(texts[0]), [observation], pictures)
+        return self._after(last_token, ids)
 
     def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
         """The same after a reply with calls, with a message of the role "tool" for each result."""
-        return self._after(last_token, self._tools.between(results))
 
-    def _after(self, last_token: int, ids: list[int]) -> list[int]:
-        if self.end_of_turn_id is not None and last_token == self.end_of_turn_id:
-            ids = ids[1:]
-        return ids + self._prefix_ids
+        def between(texts: Sequence[str]) -> str:
+            told = [{"role": "tool", "content": text} for text in texts]
+            exchange = [_user("?"), _assistant(_REPLY), *told]
+            return self._render(exchange, add_generation_prompt=True, tools=_TOOLS).partition(_REPLY)[2]
+
+        return self._after(last_token, self._ids(f"{len(results)} results", between, results))
 
     def encode_reply(self, text: str) -> list[int]:
         """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
@@ -161,40 +151,57 @@ class Chat:
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
 
-    def _seen(self, pictures: Sequence[Picture]) -> str:
-        if pictures and self._picture_text is None:
-            raise PictureError(
-                f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
-                "(docs/pictures.md), or observation='text'"
-            )
-        return "".join(map(self._picture_text, pictures)) if self._picture_text is not None else ""
+    @cached_property
+    def call_format(self) -> str:
+        """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``: the one that the model has learnt.
 
-    def _tokens_of(self, seen: str) -> int:
-        return self._control.count(self._control.encode(seen)) if seen else 0
+        Raises:
+            ChatTemplateError: If calls are written in no form that is read here.
+        """
+        called = {**_assistant(""), "tool_calls": [{"type": "function", "id": "probe0001", "function": _CALL}]}
+        try:
+            written = self._render([_user(_FIRST), called], tools=_TOOLS).rpartition(_FIRST)[2]
+        except (ChatTemplateError, ValueError):
+            written = ""
+        # From the tag, or else from the first brace: before them stands what begins an assistant's message.
+        for form, begin in zip(CALL_FORMATS, ("<tool_call>", "{"), strict=True):
+            if (CallFormat().read(begin + written.partition(begin)[2]) or ())[:1] == (json.dumps(_CALL),):
+                return form
+        raise self._refused_tools(f"writes calls in a form that is not read here, such as {written!r:.200}")
 
-    @property
-    def _tools(self) -> ToolMessages:
-        """Made when a chat without calls first needs it, in a run with several kinds of environments."""
-        if self._tool_messages is None:
-            self._tool_messages = self._for_tools()
-        return self._tool_messages
+    # What the template writes
 
-    def _for_tools(self) -> ToolMessages:
-        def refuse(what: str) -> ChatTemplateError:
-            return ChatTemplateError(
-                f"the chat template of {self._tokenizer_name} {what}; use a model whose template has tools in the form "
-                "of Qwen2.5, Qwen3 or Llama 3.1, or let it play in text: env=lambda: AgentTurns(gymnasium.make(...))"
-            )
+    def _ids(
+        self,
+        kind: str,
+        render: Callable[[Sequence[str]], str],
+        texts: Sequence[str],
+        pictures: Sequence[Picture] = (),
+    ) -> list[int]:
+        """Token ids of messages with these texts, in which only the template writes control tokens.
 
-        return ToolMessages(self._render, self._control, refuse)
+        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once.
+        """
+        if kind not in self._counts:
+            self._counts[kind] = self._control.count(self._control.encode(render([_NEXT] * len(texts))))
+        written, hidden = self._counts[kind], [self._control.hide(text) for text in texts]
+        if pictures:
+            if self._picture_text is None:
+                raise OptionError(
+                    f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
+                    "(docs/pictures.md), or observation='text'"
+                )
+            seen = "".join(map(self._picture_text, pictures))
+            written += self._control.count(self._control.encode(seen))
+            hidden[0] = seen + hidden[0]
+        return self._control.encode(render(hidden), written)
 
-    @property
-    def _tokenizer_name(self) -> str:
-        name = self.tokenizer.name_or_path
-        return repr(name) if name else f"a {type(self.tokenizer).__name__} in memory"
+    def _after(self, last_token: int, ids: list[int]) -> list[int]:
+        closed = self.end_of_turn_id is not None and last_token == self.end_of_turn_id
+        return ids[closed:] + self._prefix_ids
 
-    def _opening(self, observation: str) -> str:
-        return self._render([{"role": "user", "content": observation}], add_generation_prompt=True)
+    def _opening(self, observation: str, tools: Any = None) -> str:
+        return self._render([_user(observation)], add_generation_prompt=True, tools=tools or None)
 
     def _between(self, observation: str) -> str:
         # A template that reads a user's message looks for a tag at its start (Qwen3: <tool_response>).
@@ -214,53 +221,64 @@ class Chat:
         return head, tail
 
     def _rendered_between(self, observation: str) -> str:
-        text = self._render(
-            [
-                {"role": "user", "content": "?"},
-                {"role": "assistant", "content": _REPLY},
-                {"role": "user", "content": observation},
-            ],
-            add_generation_prompt=True,
-        )
-        return text[text.index(_REPLY) + len(_REPLY) :]
+        exchange = [_user("?"), _assistant(_REPLY), _user(observation)]
+        return self._render(exchange, add_generation_prompt=True).partition(_REPLY)[2]
 
-    def _own_template(self) -> str:
-        template = self.tokenizer.chat_template
-        if template is None:
-            raise ChatTemplateError(
-                f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, "
-                "or use the instruction-tuned version of the model"
-            )
-        return str(template["default"] if isinstance(template, dict) else template)
-
-    def _check_variables(self, template: str) -> None:
-        arguments = inspect.signature(self.tokenizer.apply_chat_template).parameters
-        for name in self._variables:
-            if name in arguments or not re.search(rf"\b{re.escape(name)}\b", template):
-                raise ChatTemplateError(
-                    f"chat_template_kwargs has {name!r}, but the chat template of {self._tokenizer_name} has "
-                    "no such variable; take it out, or look for its right name in tokenizer.chat_template"
+    def _render(
+        self,
+        messages: Sequence[Message],
+        template: str | None = None,
+        add_generation_prompt: bool = False,
+        tools: Any = None,
+    ) -> str:
+        try:
+            text = str(
+                self.tokenizer.apply_chat_template(
+                    [*self._system, *messages],
+                    chat_template=template or self._template,
+                    add_generation_prompt=add_generation_prompt,
+                    tokenize=False,
+                    tools=tools,
+                    **self._variables,
                 )
+            )
+        except TemplateError as error:
+            remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
+            raise ChatTemplateError(f"{self._name} refuses a conversation ({error}); {remedy}") from error
+        return f"{text.rstrip()}\n\n{END_THINK}\n\n" if self._ends_thought and add_generation_prompt else text
 
-    def _append_only_template(self, own: str, think: bool) -> str:
-        if self._is_append_only(own):
+    # Which template can be used, and how
+
+    @property
+    def _name(self) -> str:
+        name = self.tokenizer.name_or_path
+        return f"the chat template of {repr(name) if name else f'a {type(self.tokenizer).__name__} in memory'}"
+
+    def _append_only_template(self, think: bool) -> str:
+        own = self.tokenizer.chat_template
+        own = own["default"] if isinstance(own, dict) else own
+        if own is None:
+            raise ChatTemplateError(
+                f"{self._name} is missing; set tokenizer.chat_template, or take an instruction-tuned model"
+            )
+        if self._keeps_thoughts(own):
             return own
         training = self._training_template()
         # TRL trains with it, also where it drops thoughts (GLM-4-MoE). Replies are not taken from it.
-        if training is not None and self._is_append_only(training, with_thoughts=False):
+        if training is not None and self._appends(_REPLY, [_REPLY], _user(_NEXT), training):
             return training
         given = dict(self._variables)
         for name, keeps in _KEEPS_THOUGHTS.items():
             self._variables = {name: keeps, **given}
-            if name in own and self._is_append_only(own):
+            if name in own and self._keeps_thoughts(own):
                 return own
         self._variables = given
-        if not think and self._is_append_only(own, with_thoughts=False):
+        if not think and self._appends(_REPLY, [_REPLY], _user(_NEXT), own):
             return own
         raise ChatTemplateError(
-            f"the chat template of {self._tokenizer_name} rewrites earlier messages when later ones arrive, "
-            "so tokens could not be trained exactly as they were sampled; set tokenizer.chat_template to a version "
-            "that only appends (that keeps past <think> blocks and the system message where they are)"
+            f"{self._name} rewrites earlier messages when later ones arrive, or leaves out their text, so tokens could "
+            "not be trained exactly as they were sampled; set tokenizer.chat_template to a version for text that only "
+            "appends (that keeps past <think> blocks and the system message where they are)"
         )
 
     def _training_template(self) -> str | None:
@@ -280,63 +298,68 @@ class Chat:
                 return
         self._variables, self._ends_thought = given, not think
 
-    def _is_append_only(self, template: str, with_thoughts: bool = True) -> bool:
-        """Whether later messages leave the rendering of earlier ones unchanged, past thoughts included if asked.
+    def _keeps_thoughts(self, template: str) -> bool:
+        thought = f"{THINK}{_THOUGHT}{END_THINK}{_ANSWER}"
+        return all(
+            self._appends(reply, parts, _user(_NEXT), template)
+            for reply, parts in ((_REPLY, [_REPLY]), (thought, [_THOUGHT, _ANSWER]))
+        )
+
+    def _appends(
+        self, reply: str, parts: Sequence[str], answer: Message, template: str | None = None, tools: Any = None
+    ) -> bool:
+        """Whether an ``answer`` to a reply leaves earlier messages unchanged, and is written alike at every turn.
 
         The spacing inside a reply with a thought does not matter, because replies are never rendered. The template only
-        has to keep all parts of the reply in their place, or to drop the thought at once (DeepSeek-V3).
+        has to keep all ``parts`` of the reply in their place, or to drop the thought at once (DeepSeek-V3).
         """
-        history: list[Message] = [{"role": "user", "content": _FIRST}]
-        opening = self._render(history, template=template, add_generation_prompt=True)
-        if _FIRST not in opening:
-            raise ChatTemplateError(
-                f"the chat template of {self._tokenizer_name} leaves out the text of a message; templates of "
-                "models that see may want a list of parts instead: set tokenizer.chat_template to one for text"
-            )
-        replies = [(_REPLY, [_REPLY]), (f"{THINK}{_THOUGHT}{END_THINK}{_ANSWER}", [_THOUGHT, _ANSWER])]
-        for reply, parts in replies if with_thoughts else replies[:1]:
-            exchange: list[Message] = [{"role": "assistant", "content": reply}, {"role": "user", "content": _NEXT}]
-            before = self._render([*history, exchange[0]], template=template)
-            after = self._render([*history, *exchange], template=template, add_generation_prompt=True)
-            later = self._render([*history, *exchange, *exchange], template=template, add_generation_prompt=True)
-            if parts[-1] not in before:
-                return False
-            if [part in after for part in parts] != [part in before for part in parts]:
-                return False
-            if not after.startswith(before[: before.index(parts[-1]) + len(parts[-1])]):
-                return False
+        history, exchange = [_user(_FIRST)], [_assistant(reply), answer]
+        opening = self._render(history, template, True, tools)
+        before = self._render([*history, exchange[0]], template, False, tools)
+        after = self._render([*history, *exchange], template, True, tools)
+        later = self._render([*history, *exchange, *exchange], template, True, tools)
+        last = parts[-1]
+        if _FIRST not in opening or last not in before or after.count(answer["content"]) != 1:
+            return False
+        return (
+            [part in after for part in parts] == [part in before for part in parts]
+            and after.startswith(before[: before.index(last) + len(last)])
             # The generation prompt may open a thinking block that a rendered history writes differently. Everything
             # before it must agree.
-            if not after.startswith(opening[: opening.index(_FIRST) + len(_FIRST)]):
-                return False
-            if after.rpartition(parts[-1])[2] != later.rpartition(parts[-1])[2]:
-                return False
-        return True
+            and after.startswith(opening[: opening.index(_FIRST) + len(_FIRST)])
+            and after.rpartition(last)[2] == later.rpartition(last)[2]
+        )
 
-    def _render(
-        self,
-        messages: list[dict[str, Any]],
-        template: str | None = None,
-        add_generation_prompt: bool = False,
-        tools: Any = None,
-    ) -> str:
-        try:
-            text = str(
-                self.tokenizer.apply_chat_template(
-                    [*self._system, *messages],
-                    chat_template=template or self._template,
-                    add_generation_prompt=add_generation_prompt,
-                    tokenize=False,
-                    tools=tools,
-                    **self._variables,
-                )
-            )
-            return f"{text.rstrip()}\n\n{END_THINK}\n\n" if self._ends_thought and add_generation_prompt else text
-        except TemplateError as error:
-            remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
-            raise ChatTemplateError(
-                f"the chat template of {self._tokenizer_name} refuses a conversation ({error}); {remedy}"
-            ) from error
+    def _check_tools(self) -> None:
+        """Raise `ChatTemplateError` unless tools, calls and results can be shown, and looked at once."""
+        if "call_format" in vars(self):
+            return
+        if _CALL["name"] not in self._opening(_FIRST, _TOOLS):
+            raise self._refused_tools("does not show tools")
+        if not self._appends(_REPLY, [_REPLY], {"role": "tool", "content": _NEXT}, tools=_TOOLS):
+            raise self._refused_tools("does not append the results of tools to what was there")
+        assert self.call_format
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def _refused_tools(self, what: str) -> ChatTemplateError:
+        return ChatTemplateError(
+            f"{self._name} {what}; use a model whose template has tools in the form of Qwen2.5, Qwen3 or Llama 3.1, or "
+            "let it play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+        )
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _mapped(one, change) for key, one in value.items()}
+    if isinstance(value, Sequence):
+        return [_mapped(one, change) for one in value]
+    return value

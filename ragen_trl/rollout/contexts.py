@@ -7,10 +7,9 @@ Otherwise the context is built again: a row of its own in training (``batching/s
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ragen_trl.config.checks import context_function
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.trajectory import Turn
 
 if TYPE_CHECKING:
@@ -26,12 +25,17 @@ ended the episode: a critic values what the model would have read next.
 """
 
 
-class ContextError(UserError, ValueError):
-    """A context function fails, or returns something else than it should."""
+@dataclass(frozen=True)
+class ContextRule:
+    """When and how a context is built again.
 
+    Attributes:
+        window: The model sees the rules and so many turns at most, the one to answer included.
+        write: The model sees what this function writes, instead of a window.
+    """
 
-class ContextRule(Protocol):
-    """When and how a context is built again."""
+    window: int | None = None
+    write: Context | None = None
 
     def rebuilt(
         self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
@@ -43,24 +47,18 @@ class ContextRule(Protocol):
             turns: The turns so far, at least one.
             openings: The message of each of them and of the next one, as the first message of a conversation.
             observation: The user message to answer.
+
+        Raises:
+            OptionError: If the function fails or returns something else than messages, or an assistant's message does
+                not begin as the model's replies do.
         """
-
-
-@dataclass(frozen=True)
-class SlidingWindow:
-    """The model sees the rules and the last ``turns``, the one to answer included."""
-
-    turns: int
-
-    def rebuilt(
-        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
-    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """See `ContextRule`. If no earlier turn is kept, the message is the opening, and before it is nothing."""
-        if len(turns) < self.turns:
+        if self.write is not None:
+            return self._written(self.write, chat, turns, openings[-1])
+        if self.window is None or len(turns) < self.window:
             return None
-        first = len(turns) - self.turns + 1
+        first = len(turns) - self.window + 1
         kept, ids = turns[first:], list(chat.start(openings[first]))
-        if not kept:
+        if not kept:  # the message is the opening, and before it is nothing
             return (), tuple(ids)
         for turn, following in zip(kept, kept[1:], strict=False):
             ids += turn.reply_ids
@@ -68,46 +66,33 @@ class SlidingWindow:
         ids += kept[-1].reply_ids
         return tuple(ids), tuple(chat.extend(ids[-1], observation))
 
-
-@dataclass(frozen=True)
-class WrittenContext:
-    """The model sees what the function ``write`` writes."""
-
-    write: Context
-
-    def rebuilt(
-        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
+    @staticmethod
+    def _written(
+        write: Context, chat: "Chat", turns: Sequence[Turn], opening: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """See `ContextRule`.
-
-        Raises:
-            ContextError: If the function fails or returns something else than messages, or an assistant's message does
-                not begin as the model's replies do.
-        """
-        messages = self._written(turns, openings[-1])
+        name = f"the option context: {write.__module__}:{getattr(write, '__qualname__', repr(write))}"
+        try:
+            messages = write(tuple(turns), opening)
+        except Exception as error:
+            at = extract_tb(error.__traceback__)[:2][-1]  # in the function, not in what it calls
+            raise OptionError(
+                f"{name} failed after turn {len(turns)} ({type(error).__name__}: {error}; {at.filename}, line "
+                f"{at.lineno}); it is given the turns so far, at least one, and the opening"
+            ) from error
         if messages is None:
             return None
-        texts = _checked(messages, self.write)
+        texts = _texts(messages)
+        if texts is None or not all(reply.startswith(chat.reply_prefix) for reply in texts[1::2]):
+            raise OptionError(
+                f"{name} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of user "
+                "and assistant in turn, the user's first and last (a system message is the option system_prompt), "
+                f"where the assistant's begin with {chat.reply_prefix!r}, as a turn's own `reply` does"
+            )
         ids = list(chat.start(texts[0]))
         for reply, answered in zip(texts[1::2], texts[2::2], strict=True):
-            if not reply.startswith(chat.reply_prefix):
-                raise ContextError(
-                    f"{_called(self.write)} wrote the reply {reply[:40]!r}, but the model's begin with "
-                    f"{chat.reply_prefix!r}; take a turn's own `reply`"
-                )
             ids += chat.encode_reply(reply)
             ids += chat.extend(ids[-1], answered)
         return (), tuple(ids)
-
-    def _written(self, turns: Sequence[Turn], opening: str) -> Sequence[Mapping[str, str]] | None:
-        try:
-            return self.write(tuple(turns), opening)
-        except Exception as error:
-            at = extract_tb(error.__traceback__)[:2][-1]  # in the function, not in what it calls
-            raise ContextError(
-                f"{_called(self.write)} failed after turn {len(turns)} ({type(error).__name__}: {error}; "
-                f"{at.filename}, line {at.lineno}); it is given the turns so far, at least one, and the opening"
-            ) from error
 
 
 def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
@@ -124,30 +109,14 @@ def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
 
 def context_rule(window: int | None, context: Context | None) -> ContextRule | None:
     """The rule that these options ask for; ``None``: the context only grows."""
-    if context is not None:
-        return WrittenContext(context)
-    return None if window is None else SlidingWindow(window)
+    return None if window is None and context is None else ContextRule(window, context)
 
 
-def context_named(name: str) -> Context:
-    """The function that the option ``context`` names, see `context_function`."""
-    written: Context = context_function(name)
-    return written
-
-
-def _called(write: Context) -> str:
-    """What errors call a context function; an object that can be called has no name."""
-    name = getattr(write, "__qualname__", None)
-    return f"the option context: {repr(write) if name is None else f'{write.__module__}:{name}'}"
-
-
-def _checked(messages: Any, write: Context) -> list[str]:
-    is_list = isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)
-    roles = [message.get("role") for message in messages] if is_list else []
-    expected = [("user", "assistant")[place % 2] for place in range(len(roles))]
-    if len(roles) % 2 == 0 or roles != expected or not all(isinstance(one.get("content"), str) for one in messages):
-        raise ContextError(
-            f"{_called(write)} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of "
-            "user and assistant in turn, the user's first and last (a system message is the option system_prompt)"
-        )
-    return [message["content"] for message in messages]
+def _texts(messages: Any) -> list[str] | None:
+    """The contents of messages of the user and the assistant in turn; ``None`` if they are something else."""
+    if not isinstance(messages, Sequence) or not all(isinstance(message, Mapping) for message in messages):
+        return None
+    texts = [message.get("content") for message in messages]
+    expected = [("user", "assistant")[place % 2] for place in range(len(texts))]
+    in_turn = len(texts) % 2 == 1 and [message.get("role") for message in messages] == expected
+    return texts if in_turn and all(isinstance(text, str) for text in texts) else None

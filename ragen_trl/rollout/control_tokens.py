@@ -8,7 +8,8 @@ template is rendered, and a copy of the tokenizer with other names for its contr
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 """The tags of calls, as in ``ragen_envs.CallFormat``."""
-_ANY_TAG = "|".join(map(re.escape, TAGS))
-_NO_TAG = f"(?:(?!{_ANY_TAG}).)*"
+_NO_TAG = f"(?:(?!{'|'.join(map(re.escape, TAGS))}).)*"
 # A whole reply, as an instruction shows it. Its tags stay the tokens that the model is to write.
 _EXAMPLE = re.compile(rf"(?:<think>{_NO_TAG}</think>\s*)?<answer>{_NO_TAG}</answer>", re.DOTALL)
 
@@ -39,14 +39,14 @@ class ControlTokens:
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
-        added = tokenizer.added_tokens_decoder
+        added = {token_id: (token.content.strip(), token) for token_id, token in tokenizer.added_tokens_decoder.items()}
+        # A single character (a "!" that pads) is needed to spell words.
         control = {
             token.content: token_id
-            for token_id, token in added.items()
-            # A single character (a "!" that pads) is needed to spell words.
-            if len(token.content.strip()) > 1 and (token.special or _BRACKETED.fullmatch(token.content.strip()))
+            for token_id, (text, token) in added.items()
+            if len(text) > 1 and (token.special or _BRACKETED.fullmatch(text))
         }
-        self._special = {token_id: token.content.strip() for token_id, token in added.items() if token.special}
+        self._special = {token_id: text for token_id, (text, token) in added.items() if token.special}
         self._texts = list(control)
         self._places = {text: place for place, text in enumerate(self._texts)}
         self._lengths = sorted({len(text) for text in self._texts}, reverse=True)
@@ -56,7 +56,6 @@ class ControlTokens:
         # Begins the name of a control token and the mark of a hidden one. Nobody can write it who does not know it.
         self._secret = _PRIVATE + secrets.token_hex(8)
         self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
-        self._copy: Tokenizer | None = None
 
     def hide(self, text: str, is_reply: bool = False, has_calls: bool = False) -> str:
         """The text with a mark instead of each control token; in a reply, tags of its format (and of calls) stay."""
@@ -86,10 +85,8 @@ class ControlTokens:
                 return ids
         if not self._tokenizer.is_fast:
             return list(self._spelled(text))
-        if self._copy is None:
-            self._copy = self._renamed()
         shown = self._hidden.sub(lambda found: self._texts[int(found[1])], self._replaced(text, self._name))
-        return list(self._copy.encode(shown, add_special_tokens=False).ids)
+        return list(self._renamed.encode(shown, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], has_calls: bool = False) -> str:
         """Text of a reply without special tokens; the tags of its format stay, where the tokenizer has special ones."""
@@ -114,6 +111,7 @@ class ControlTokens:
     def _name(self, control: str, place: int = 0) -> str:
         return f"{self._secret}n{self._places[control]}{_PRIVATE}"
 
+    @cached_property
     def _renamed(self) -> "Tokenizer":
         """A copy of the Rust tokenizer in which a control token has a name that no text contains."""
         from tokenizers import Tokenizer
@@ -122,33 +120,31 @@ class ControlTokens:
         for token in content["added_tokens"]:
             name = self._replaced(token["content"], self._name)
             token.update(content=name, normalized=token["normalized"] and name == token["content"])
-        _rename(content["model"], {text: self._name(text) for text in self._texts})
+        self._rename_pieces(content["model"])
         copy = Tokenizer.from_str(json.dumps(content))
         copy.no_truncation()
         copy.no_padding()
-        moved = [
-            token["content"] for token in content["added_tokens"] if copy.token_to_id(token["content"]) != token["id"]
-        ]
+        moved = [one["content"] for one in content["added_tokens"] if copy.token_to_id(one["content"]) != one["id"]]
         if moved:
             raise RuntimeError(f"a copy of the tokenizer gives {moved} other ids; please report the tokenizer")
         return copy
+
+    def _rename_pieces(self, model: dict[str, Any]) -> None:
+        """Rename pieces of a model's vocabulary. No merge may lead to them, so no text is spelled with them."""
+        names = {text: self._name(text) for text in self._texts}
+        vocabulary = model["vocab"]
+        if isinstance(vocabulary, dict):
+            model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
+        else:
+            model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+        if isinstance(model.get("unk_token"), str):
+            model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+        if "merges" in model:
+            merges = ((merge, merge if isinstance(merge, list) else merge.split(" ")) for merge in model["merges"])
+            model["merges"] = [merge for merge, pair in merges if not names.keys() & {*pair, "".join(pair)}]
 
     def _spelled(self, text: str) -> Iterator[int]:
         """Pieces apart, for a tokenizer in Python: what was hidden, character by character."""
         for place, piece in enumerate(self._hidden.split(text)):
             for part in self._texts[int(piece)] if place % 2 else [piece]:
                 yield from self._tokenizer(part, add_special_tokens=False)["input_ids"]
-
-
-def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give pieces of a model's vocabulary other names. No merge leads to them, so no text is spelled with them."""
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict):
-        model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
-    else:
-        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
-    if isinstance(model.get("unk_token"), str):
-        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
-    if "merges" in model:
-        merges = ((merge, merge if isinstance(merge, list) else merge.split(" ")) for merge in model["merges"])
-        model["merges"] = [merge for merge, pair in merges if not names.keys() & {*pair, "".join(pair)}]

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
 EnvMaker = Callable[[], gymnasium.Env[str, str]]
-
-
-class EnvSpecError(UserError, ValueError):
-    """The description of an environment, or of a list of them, cannot be played."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class EnvSpec:
         kwargs: Keyword arguments of ``gymnasium.make`` that JSON can hold; empty for a function.
 
     Raises:
-        EnvSpecError: If a function has keyword arguments, or JSON cannot hold them.
+        OptionError: If ``env`` is neither, a function has keyword arguments, or JSON cannot hold them.
 
     Example:
         >>> EnvSpec("ragen/Sokoban-v0", {"dim_room": [5, 5]}).name
@@ -41,16 +37,17 @@ class EnvSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.env, str) and (isinstance(self.env, gymnasium.Env) or not callable(self.env)):
-            raise EnvSpecError(
-                f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment each time"
-            )
-        if not isinstance(self.env, str) and self.kwargs:
-            raise EnvSpecError(f"env_kwargs is {self.kwargs}, but env is a function; set them inside the function")
+        if not isinstance(self.env, str):
+            if isinstance(self.env, gymnasium.Env) or not callable(self.env):
+                raise OptionError(
+                    f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment each time"
+                )
+            if self.kwargs:
+                raise OptionError(f"env_kwargs is {self.kwargs}, but env is a function; set them inside the function")
         try:
             json.dumps(self.kwargs)
         except (TypeError, ValueError) as error:
-            raise EnvSpecError(
+            raise OptionError(
                 f"env_kwargs {self.kwargs!r} of {self.env} cannot be written as JSON ({error}); pass a function that "
                 "makes the environment with them"
             ) from error
@@ -60,9 +57,7 @@ class EnvSpec:
         """The id without its namespace, or the function's name. `unique_names` tells equal names apart."""
         if isinstance(self.env, str):
             return self.env.rpartition("/")[2].rpartition(":")[2]
-        maker: Any = self.env
-        while isinstance(maker, partial):
-            maker = maker.func
+        maker = self.env.func if isinstance(self.env, partial) else self.env
         return getattr(maker, "__name__", type(maker).__name__)
 
     @property
@@ -82,25 +77,23 @@ def env_specs(
     """The environments of a run: ids, functions, or specs; ``args.env_kwargs`` belong to a single id.
 
     Raises:
-        EnvSpecError: If the list is empty, names an environment twice, or ``env_kwargs`` could belong to several.
+        OptionError: If the list is empty, names an environment twice, or ``env_kwargs`` could belong to several.
     """
     listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
     kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     if not listed:
-        raise EnvSpecError("the list of environments is empty; name at least one")
+        raise OptionError("the list of environments is empty; name at least one")
     if kwargs and (len(listed) > 1 or isinstance(listed[0], EnvSpec)):
-        raise EnvSpecError(
+        raise OptionError(
             f"env_kwargs is {kwargs}, which is for a single id; with several environments or a spec, give each its "
             "own: env=[EnvSpec(id, kwargs), …]"
         )
     specs = [env if isinstance(env, EnvSpec) else EnvSpec(env, kwargs) for env in listed]
-    counts = Counter(spec.key for spec in specs)
-    for spec in specs:
-        if counts[spec.key] > 1:
-            raise EnvSpecError(
-                f"{spec.label} with {dict(spec.kwargs)} is listed {counts[spec.key]} times; list it once, and set "
-                "env_weights to play it more often"
-            )
+    (most, times), *_ = Counter(spec.key for spec in specs).most_common()
+    if times > 1:
+        raise OptionError(
+            f"{most[0]} with {most[1]} is listed {times} times; list it once, and set env_weights to play it more often"
+        )
     return specs
 
 
@@ -113,9 +106,8 @@ def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
     """
     names = []
     for spec in specs:
-        others = [dict(other.kwargs) for other in specs if other.name == spec.name and other is not spec]
+        others = [other.kwargs for other in specs if other.name == spec.name]
         told = {key: value for key, value in spec.kwargs.items() if any(other.get(key) != value for other in others)}
         text = ",".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in told.items())
         names.append(f"{spec.name}({text})" if text else spec.name)
-    counts = Counter(names)
-    return [name if counts[name] == 1 else f"{name}#{place}" for place, name in enumerate(names)]
+    return [name if names.count(name) == 1 else f"{name}#{place}" for place, name in enumerate(names)]

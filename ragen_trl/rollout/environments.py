@@ -12,24 +12,24 @@ from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_specs import EnvSpec, env_specs
+from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, env_specs
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
-
-logger = logging.getLogger(__name__)
-
-_READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
-"""Options that decide what a model reads and how its replies are read."""
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ragen_trl.config.starpo import StarPOConfig
 
+logger = logging.getLogger(__name__)
 
-def make_turns(
-    env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None
-) -> AgentTurns:
+_OPTIONS = ("env", "env_kwargs", *LIMITS, *MANNER)
+"""What ``play.json`` records: where a model plays and how."""
+_READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
+"""Options that decide what a model reads and how its replies are read."""
+
+
+def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None) -> AgentTurns:
     """Make an environment that takes whole replies.
 
     Args:
@@ -44,13 +44,12 @@ def make_turns(
     """
     if kwargs is None:
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
-    if isinstance(env, str):
-        seen = {"render_mode": "rgb_array"} if args.observation == "image" else {}
-        made = gymnasium.make(env, disable_env_checker=True, **{**seen, **kwargs})
-    elif kwargs:
-        raise OptionError(f"env_kwargs is {kwargs}, but env is a function; set them inside the function")
+    spec, sees = EnvSpec(env, kwargs), args.observation == "image"
+    if isinstance(spec.env, str):
+        seen = {"render_mode": "rgb_array"} if sees else {}
+        made = gymnasium.make(spec.env, disable_env_checker=True, **{**seen, **kwargs})
     else:
-        made = env()
+        made = spec.env()
     if isinstance(made, AgentTurns):
         if made.observation != args.observation:
             raise OptionError(
@@ -67,14 +66,12 @@ def make_turns(
     }
     if not isinstance(made.unwrapped, ToolEnv):
         return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
-    if args.observation == "image":
+    if sees:
         raise OptionError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
     return ToolTurns(made, **limits)
 
 
-def about(
-    env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def about(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The environment's description of itself for a summary, `TextEnv.about`; empty if it has none."""
     turns = make_turns(env, args, kwargs)
     found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
@@ -82,7 +79,7 @@ def about(
     return found
 
 
-def played_later(env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig") -> list[EnvSpec]:
+def played_later(env: str | EnvMaker, args: "StarPOConfig") -> list[EnvSpec]:
     """Where a model plays that learns from demonstrations in ``env``: there, or where `TextEnv.learnt_for` says."""
     turns = make_turns(env, args)
     named = turns.unwrapped.learnt_for if isinstance(turns.unwrapped, TextEnv) else None
@@ -120,38 +117,21 @@ def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
 
 
 def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
-    """Write ``play.json`` beside a saved model: the environments with an id, and the options under which it plays.
+    """Write ``play.json`` beside a saved model: the environment if it is one with an id, and how the model plays.
 
     With other values a trained model meets prompts that it has never seen.
     """
     options = {name: getattr(args, name) for name in (*LIMITS, *MANNER)}
     if len(specs) == 1 and isinstance(specs[0].env, str):
-        options = {"env": id_with_module(specs[0].env), "env_kwargs": dict(specs[0].kwargs) or None, **options}
+        options = {"env": specs[0].env, "env_kwargs": dict(specs[0].kwargs) or None, **options}
     write_atomically(folder / "play.json", json.dumps(options, indent=2))
-
-
-def id_with_module(env: str) -> str:
-    """The Gymnasium id under which another program can make an environment: ``"my_game:me/Game-v0"``.
-
-    Gymnasium imports what stands before the colon: the module of the class, which has to register the id. Ids of this
-    package, of Gymnasium and of a script stay as they are.
-    """
-    try:
-        entry = None if ":" in env else gymnasium.spec(env).entry_point
-    except gymnasium.error.Error:  # an id without a version: Gymnasium makes it, and has no specification of it
-        return env
-    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
-    known = ("", "gymnasium", "ragen_envs", "__main__", "functools")  # of a partial, functools
-    return env if module.partition(".")[0] in known else f"{module}:{env}"
 
 
 def load_play_options(model: str | None) -> dict[str, Any]:
     """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
 
     Only options of play are read: a stranger's model must not say where a run is written or what is pushed.
-
-    Raises:
-        OptionError: If the file cannot be read.
+    `OptionError` if the file cannot be read.
     """
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
@@ -160,10 +140,7 @@ def load_play_options(model: str | None) -> dict[str, Any]:
         found = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise OptionError(f"{path} cannot be read ({error}); delete it and pass the options") from error
-    known = ("env", "env_kwargs", *LIMITS, *MANNER)
-    if others := sorted(map(str, found.keys() - set(known))):
-        logger.warning("%s also has %s, which are ignored: they are no options of play", path, ", ".join(others))
-    return {name: found[name] for name in known if name in found}
+    return {name: found[name] for name in _OPTIONS if name in found}
 
 
 def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | None, context: str | None) -> None:
@@ -184,10 +161,7 @@ def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOCo
         ``"think is True, and was False; max_turns is 5, and was 4"``
     """
     recorded = load_play_options(model)
-    own = len(specs) == 1 and isinstance(specs[0].env, str) and id_with_module(specs[0].env) == recorded.get("env")
-    names = (*_READ, *(LIMITS if own else ()))
-    return "; ".join(
-        f"{name} is {getattr(args, name)!r}, and was {recorded[name]!r}"
-        for name in names
-        if name in recorded and name != "format_penalty" and recorded[name] != getattr(args, name)
-    )
+    own = len(specs) == 1 and specs[0].env == recorded.get("env")
+    names = [name for name in (*_READ, *(LIMITS if own else ())) if name in recorded and name != "format_penalty"]
+    unlike = [name for name in names if recorded[name] != getattr(args, name)]
+    return "; ".join(f"{name} is {getattr(args, name)!r}, and was {recorded[name]!r}" for name in unlike)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ragen_envs import AgentTurns, ToolTurns
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
 from ragen_trl.trajectory import Picture, Trajectory, Turn
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
-    from ragen_trl.rollout.interfaces import Reply, Request, Start, TurnEnv
 
 POLICY_FAILED = "error"
 """`Trajectory.limit` if the policy had no reply."""
@@ -20,17 +21,10 @@ FAILED = (*FAILURES, POLICY_FAILED)
 
 # The keys of ``AgentTurns`` that describe one turn. No environment read the reply, so it counts as valid.
 _NOTHING_DONE: dict[str, Any] = {
-    "success": False,
-    "actions": (),
-    "invalid_actions": (),
-    "surplus_actions": (),
-    "num_actions": 0,
-    "format_is_valid": True,
-    "action_is_valid": True,
-    "action_is_effective": False,
-    "env_reward": 0.0,
-    "format_penalty": 0.0,
-    "action_rewards": (),
+    **dict.fromkeys(("actions", "invalid_actions", "surplus_actions", "action_rewards"), ()),
+    **dict.fromkeys(("success", "action_is_effective"), False),
+    **dict.fromkeys(("format_is_valid", "action_is_valid"), True),
+    **{"num_actions": 0, "env_reward": 0.0, "format_penalty": 0.0},
 }
 
 
@@ -79,8 +73,8 @@ class Episode:
         done: ``terminated``, ``truncated`` and ``limit`` of the `Trajectory`, or ``None`` while the episode goes on.
     """
 
-    start: "Start"
-    env: "TurnEnv"
+    start: Start
+    env: TurnEnv
     last: Outcome
     rule: ContextRule | None = None
     turns: list[Turn] = field(default_factory=list)
@@ -93,27 +87,18 @@ class Episode:
     def __post_init__(self) -> None:
         self._keep_opening()
 
-    def next_ids(self, chat: "Chat | None") -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-        """The rebuilt context (``None`` if it only grows), and the tokens of the environment's last answer."""
-        if chat is None:
-            return None, ()
-        if not self.turns:
-            opening = tuple(chat.start(self.last.observation, tools_of(self.env), self.last.pictures))
-            self.cost = len(opening)
-            return None, opening
-        last = self.turns[-1]
-        last_token, results = (last.reply_ids or last.prompt_ids)[-1], self.last.info.get("tool_results")
-        if results:
-            message = tuple(chat.extend_results(last_token, results))
-        else:
-            message = tuple(chat.extend(last_token, self.last.observation, self.last.pictures))
-        self.cost = len(message)
-        rebuilt = None
-        if self.rule is not None:
-            rebuilt = self.rule.rebuilt(chat, self.turns, self.openings, self.last.observation)
-        return rebuilt or (None, message)
+    def request(self, row: int, policy: Policy, max_length: int | None) -> Request:
+        """What the policy is asked now; its ``room`` is below 1 if no reply fits, see `loop.play`."""
+        context_ids, new_ids = self._next_ids(policy.chat)
+        read = self.context if context_ids is None else len(context_ids)
+        rooms = [] if policy.max_context is None else [policy.max_context - read - len(new_ids)]
+        if max_length is not None:
+            first = len(self.turns[0].prompt_ids) if self.turns else len(new_ids)
+            rooms.append(max_length - (self.length + self.cost - first))
+        room = min(rooms, default=None)
+        return Request(row, self.last.observation, new_ids, self.env, room, context_ids, self.last.pictures)
 
-    def answer(self, request: "Request", reply: "Reply", outcome: Outcome, penalty: float) -> None:
+    def answer(self, request: Request, reply: Reply, outcome: Outcome, penalty: float) -> None:
         """Record a turn that the environment answered; ``penalty`` is added to its reward."""
         info = {**outcome.info, "cut_penalty": penalty} if penalty else outcome.info
         self._record(request, reply, outcome.reward + penalty, info)
@@ -122,7 +107,7 @@ class Episode:
         if outcome.terminated or outcome.truncated:
             self.finish(outcome.terminated, outcome.truncated, str(outcome.info.get("limit", "")))
 
-    def fail(self, request: "Request", reply: "Reply", reward: float, limit: str, error: str) -> None:
+    def fail(self, request: Request, reply: Reply, reward: float, limit: str, error: str) -> None:
         """Record a turn that no environment answered, and end the episode."""
         info = {**self.last.info, **{key: value for key, value in _NOTHING_DONE.items() if key in self.last.info}}
         self._record(request, reply, reward, {**info, "limit": limit, "error": error})
@@ -137,7 +122,7 @@ class Episode:
         assert self.done is not None
         goes_on = self.done["truncated"] and not self.done["terminated"]
         seen = self.done["limit"] not in FAILED  # otherwise there is no answer to show
-        context_ids, new_ids = self.next_ids(chat) if goes_on and seen else (None, ())
+        context_ids, new_ids = self._next_ids(chat) if goes_on and seen else (None, ())
         read = self.context if context_ids is None else len(context_ids)
         room = None if max_context is None else max(0, max_context - read)
         return Trajectory(
@@ -149,7 +134,25 @@ class Episode:
             **self.done,
         )
 
-    def _record(self, request: "Request", reply: "Reply", reward: float, info: dict[str, Any]) -> None:
+    def _next_ids(self, chat: "Chat | None") -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+        """The rebuilt context (``None`` if it only grows), and the tokens of the environment's last answer."""
+        if chat is None:
+            return None, ()
+        rebuilt, shown = None, self.last
+        if not self.turns:
+            message = tuple(chat.start(shown.observation, tools_of(self.env), shown.pictures))
+        else:
+            last_token = (self.turns[-1].reply_ids or self.turns[-1].prompt_ids)[-1]
+            if results := shown.info.get("tool_results"):
+                message = tuple(chat.extend_results(last_token, results))
+            else:
+                message = tuple(chat.extend(last_token, shown.observation, shown.pictures))
+            if self.rule is not None:
+                rebuilt = self.rule.rebuilt(chat, self.turns, self.openings, shown.observation)
+        self.cost = len(message)
+        return rebuilt or (None, message)
+
+    def _record(self, request: Request, reply: Reply, reward: float, info: dict[str, Any]) -> None:
         turn = Turn(
             prompt_ids=request.new_ids,
             reply_ids=reply.ids,
@@ -171,21 +174,16 @@ class Episode:
     def _keep_opening(self) -> None:
         if self.rule is None:
             return
-        if isinstance(self.env, ToolTurns):
-            raise TypeError(
-                f"contexts are built again ({self.rule}), but with tool calls a context only grows, because a result "
-                "without its call says little; leave window_turns and context unset"
-            )
-        if not isinstance(self.env, AgentTurns):
-            raise TypeError(
-                f"contexts are built again ({self.rule}), but {type(self.env).__name__} is not an AgentTurns, which "
-                "can begin a conversation at a later turn; wrap the environment in it, or leave window_turns and "
-                "context unset"
+        if isinstance(self.env, ToolTurns) or not isinstance(self.env, AgentTurns):
+            raise OptionError(
+                f"contexts are built again ({self.rule}), which needs an environment in an AgentTurns without tools: "
+                "that can begin a conversation at a later turn, and a tool's result without its call says little; "
+                "leave window_turns and context unset"
             )
         self.openings.append(self.env.opening)
 
 
-def tools_of(env: "TurnEnv") -> tuple[dict[str, Any], ...]:
+def tools_of(env: TurnEnv) -> tuple[dict[str, Any], ...]:
     """Descriptions of the tools that a policy may call in this episode, for the chat template; () if there are none."""
     return env.tools if isinstance(env, ToolTurns) else ()
 

@@ -26,6 +26,24 @@ class TurnEnv(Protocol):
         """Take one reply. Returns the next user message, reward, terminated, truncated, ``info``."""
 
 
+Renew = Callable[[TurnEnv, Failure], TurnEnv]
+"""Makes an environment to play instead of one that failed and is not used again."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling."""
+
+    seed: int
+    outcome_seed: int | None = None
+    sampling_seed: int = 0
+
+    @classmethod
+    def drawn(cls, seed: int, entropy: Sequence[int]) -> "Start":
+        """The start state of ``seed``, with an outcome seed and a sampling seed that ``entropy`` fixes."""
+        return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())
+
+
 @dataclass(frozen=True)
 class Request:
     """One row's request for a reply. A row is one episode of the rollout.
@@ -74,37 +92,23 @@ class Reply:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Penalties:
-    """What is added to the reward of a turn, besides the environment's own reward.
-
-    Attributes:
-        cut: Added if a token limit cut the reply.
-    """
-
-    cut: float = 0.0
-
-
-Renew = Callable[[TurnEnv, Failure], TurnEnv]
-"""Makes an environment to play instead of one that failed and is not used again."""
-
-
-class Policy(Protocol):
-    """Anything that answers user messages. Inherit from it to get `goes_on`.
+class Policy:
+    """Anything that answers user messages.
 
     Attributes:
         chat: Turns messages into token ids; ``None`` for a policy that only reads and writes text.
         max_context: Number of tokens that its model can attend to, or ``None`` for no limit.
     """
 
-    chat: "Chat | None"
-    max_context: int | None
+    chat: "Chat | None" = None
+    max_context: int | None = None
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Forget everything and start ``len(seeds)`` empty contexts, each with its own sampling seed."""
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests, in order."""
+        raise NotImplementedError
 
     def end(self, rows: Sequence[int]) -> None:
         """Drop these rows: they are finished and will not ask again."""
@@ -139,17 +143,3 @@ class PolicyAround(Policy):
     def goes_on(self, playing: bool) -> bool:
         """As ``inner`` does."""
         return self.inner.goes_on(playing)
-
-
-@dataclass(frozen=True)
-class Start:
-    """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling."""
-
-    seed: int
-    outcome_seed: int | None = None
-    sampling_seed: int = 0
-
-    @classmethod
-    def drawn(cls, seed: int, entropy: Sequence[int]) -> "Start":
-        """The start state of ``seed``, with an outcome seed and a sampling seed that ``entropy`` fixes."""
-        return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())

@@ -16,7 +16,7 @@ How an episode ends. *Valued* says whether a critic may value the rest (as far a
 | the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; not stepped | no |
 
 A reply that reaches a token limit is cut. That does not end the episode: its tokens are trained, the environment reads
-it, and ``Penalties.cut`` is added to its reward.
+it, and ``cut_penalty`` is added to its reward.
 """
 
 import time
@@ -24,19 +24,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from ragen_envs import EnvError
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.contexts import Context, ContextRule, context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
-from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
+from ragen_trl.rollout.interfaces import Policy, Renew, Start, TurnEnv
 from ragen_trl.trajectory import Trajectory
 
 # Seconds to wait before an environment that could not be reset is replaced. A server may be back by then.
 PAUSES = (0.0, 1.0, 4.0)
-
-
-class ContextTooShortError(UserError, ValueError):
-    """The first prompt alone fills the context."""
 
 
 class EnvResetError(UserError, RuntimeError):
@@ -49,7 +45,7 @@ def play(
     starts: Sequence[Start],
     max_length: int | None = None,
     executor: EnvExecutor | None = None,
-    penalties: Penalties = Penalties(),
+    cut_penalty: float = 0.0,
     renew: Renew | None = None,
     window: int | None = None,
     batch_size: int | None = None,
@@ -64,7 +60,7 @@ def play(
         max_length: Tokens that a trajectory may have after its first prompt. An episode ends truncated with
             ``limit="context"`` if its next prompt would leave no room for a reply, here or in the model's context.
         executor: Runs the environments; by default without a time limit.
-        penalties: What is added to the reward for cut replies and for failures of the environment.
+        cut_penalty: What is added to the reward of a turn whose reply a token limit cut.
         renew: Called here, without a time limit, with an environment that failed. Without it, a caller must not use
             those of ``envs`` that exceeded a time limit.
         window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
@@ -73,7 +69,7 @@ def play(
 
     Raises:
         ValueError: If the numbers of environments and starts differ.
-        ContextTooShortError: If a first prompt alone fills the context.
+        OptionError: If a first prompt alone fills the context.
         EnvResetError: If neither an environment nor the one that ``renew`` makes instead can be reset.
     """
     if len(envs) != len(starts):
@@ -86,69 +82,44 @@ def play(
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
         new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
-        episodes += begin(envs[new], starts[new], executor, renew, rule)
-        requests = _requests(episodes, playing, policy, max_length)
-        _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), executor, penalties, renew)
+        episodes += _begun(envs[new], starts[new], executor, renew, rule)
+        _take_turn(episodes, playing, policy, max_length, executor, cut_penalty, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
     return [episode.trajectory(policy.chat, policy.max_context) for episode in episodes]
 
 
-def _step(env: TurnEnv, reply: str) -> Outcome:
-    observation, reward, terminated, truncated, info = env.step(reply)
-    return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))
-
-
-def _requests(
-    episodes: Sequence[Episode], playing: Sequence[int], policy: Policy, max_length: int | None
-) -> list[Request]:
-    """The requests of the rows that still play; a row without room for a reply ends here."""
-    requests = []
-    for row in playing:
-        request = _request(row, episodes[row], policy, max_length)
-        if request.room is None or request.room > 0:
-            requests.append(request)
-        else:
-            _end_without_room(episodes[row], request, policy.max_context)
-    return requests
-
-
-def _request(row: int, episode: Episode, policy: Policy, max_length: int | None) -> Request:
-    context_ids, new_ids = episode.next_ids(policy.chat)
-    read = episode.context if context_ids is None else len(context_ids)
-    rooms = [] if policy.max_context is None else [policy.max_context - read - len(new_ids)]
-    if max_length is not None:
-        first = len(episode.turns[0].prompt_ids) if episode.turns else len(new_ids)
-        rooms.append(max_length - (episode.length + episode.cost - first))
-    room, shown = min(rooms, default=None), episode.last
-    return Request(row, shown.observation, new_ids, episode.env, room, context_ids, shown.pictures)
-
-
-def _end_without_room(episode: Episode, request: Request, max_context: int | None) -> None:
-    if not episode.turns:
-        raise ContextTooShortError(
-            f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
-            f"{max_context}); shorten the instruction, raise max_completion_length, or take another model"
-        )
-    episode.finish(terminated=False, truncated=True, limit="context")
-
-
-def _take_turns(
+def _take_turn(
     episodes: Sequence[Episode],
-    replies: Sequence[tuple[Request, Reply]],
+    playing: Sequence[int],
+    policy: Policy,
+    max_length: int | None,
     executor: EnvExecutor,
-    penalties: Penalties,
+    cut_penalty: float,
     renew: Renew | None,
 ) -> None:
+    """One turn of the episodes that still play; one without room for a reply ends."""
+    requests = []
+    for row in playing:
+        request = episodes[row].request(row, policy, max_length)
+        if request.room is None or request.room > 0:
+            requests.append(request)
+        elif episodes[row].turns:
+            episodes[row].finish(terminated=False, truncated=True, limit="context")
+        else:
+            raise OptionError(
+                f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
+                f"{policy.max_context}); shorten the instruction, raise max_completion_length, or take another model"
+            )
     answered = []
-    for request, reply in replies:
+    for request, reply in zip(requests, policy.reply(requests), strict=True):
         if reply.error is None:
             answered.append((request, reply))
         else:
             episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
     outcomes = executor.run([partial(_step, request.env, reply.text) for request, reply in answered])
     for (request, reply), outcome in zip(answered, outcomes, strict=True):
-        episode, penalty = episodes[request.row], penalties.cut if reply.cut else 0.0
+        episode, penalty = episodes[request.row], cut_penalty if reply.cut else 0.0
         if isinstance(outcome, Failure):
             episode.fail(request, reply, penalty, outcome.kind, outcome.text)
             if renew is not None:
@@ -157,7 +128,7 @@ def _take_turns(
             episode.answer(request, reply, outcome, penalty)
 
 
-def begin(
+def _begun(
     envs: Sequence[TurnEnv],
     starts: Sequence[Start],
     executor: EnvExecutor,
@@ -187,13 +158,10 @@ def begin(
     for env, start, outcome in zip(played, starts, outcomes, strict=True):
         if isinstance(outcome, Failure):
             tries = "" if renew is None or _is_final(outcome) else f" in {1 + len(PAUSES)} attempts"
-            message = f"no episode could start at reset(seed={start.seed}){tries}"
+            why = f" ({outcome.kind}); if it must stay in the thread that made it, set env_workers=0:\n{outcome.text}"
             if isinstance(outcome.error, EnvError):
-                raise EnvResetError(f"{message}: {outcome.error}") from outcome.error
-            raise EnvResetError(
-                f"{message} ({outcome.kind}); if the environment must stay in the thread that made it, set "
-                f"env_workers=0:\n{outcome.text}"
-            ) from outcome.error
+                why = f": {outcome.error}"
+            raise EnvResetError(f"no episode could start at reset(seed={start.seed}){tries}{why}") from outcome.error
         episodes.append(Episode(start, env, outcome, rule))
     return episodes
 
@@ -206,3 +174,8 @@ def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
     observation, info = env.reset(seed=start.seed, options=options)
     return Outcome.of(observation, info)
+
+
+def _step(env: TurnEnv, reply: str) -> Outcome:
+    observation, reward, terminated, truncated, info = env.step(reply)
+    return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))

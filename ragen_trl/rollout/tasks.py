@@ -1,77 +1,82 @@
-"""What a run plays: its environments, and the start states of every rollout."""
+"""What a run plays: its environments, and the start states of every rollout, made up here or from a user's data set."""
 
+import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
+import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ragen_trl.rollout.curriculum import difficulty_of
-from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
-from ragen_trl.rollout.seeds import (
-    SeedOverlapError,
-    StartStateError,
-    evaluation_rows,
-    refill_rows,
-    training_rows,
-)
-from ragen_trl.rollout.start_states import dataset_for_evaluation, dataset_rows
+from ragen_envs import NoOracleError, difficulty
+from ragen_trl.errors import OptionError
+from ragen_trl.rollout import seeds
+from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, env_specs, unique_names
+from ragen_trl.rollout.environments import make_turns
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
 EnvLike = str | EnvMaker | EnvSpec
-# Columns that say which start state a row is; reward functions get all others for what they hold.
+# TRL needs a prompt column. The trainer replaces it by the environment's first message once that has been played.
+_EMPTY_PROMPT = [{"role": "user", "content": ""}]
+# Columns that say which start state a row is. `env_index` is the trainer's: a function cannot be found by a text.
 _OF_START_STATES = ("env", "seed", "kwargs", "prompt", "env_index")
+REFILL_ATTEMPTS = 64  # extra rollouts that one rollout may have
+_WRITTEN_BY_TRAINER = ("trajectory", "episode_return", "env_kwargs")
 
 
 class Tasks:
     """The environments of a run and its start states, one row per training group, from ``env`` or a user's ``dataset``.
 
+    A data set has the columns ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` of ``gymnasium.make``: a
+    mapping, in which None counts as absent because Arrow writes it for the keys of other rows, or JSON text. Its rows
+    are played in their order, then again and again, each time in an order drawn from ``args.seed``.
+
     Attributes:
         specs: The environments, in an order that all processes share. Evaluation may add others after them.
-        rows: What is trained on: columns ``prompt`` and ``seed``, and ``env_index`` if there may be several.
+        rows: What is trained on, one row per group in the order of play: the columns above, ``prompt``, ``env_index``.
 
     Raises:
-        EnvSpecError: If neither or both are given, or the description of an environment is wrong.
-        StartStateError: If the description of the start states is wrong.
-        SeedOverlapError: If training would use start states that are kept for evaluation.
+        OptionError: If neither or both of ``env`` and ``dataset`` are given, if the description of an environment or of
+            the start states is wrong, or if training would use start states that are kept for something else.
     """
 
     def __init__(self, env: EnvLike | Sequence[EnvLike] | None, dataset: Dataset | None, args: "StarPOConfig") -> None:
-        if env is not None and dataset is not None:
-            raise EnvSpecError(
-                "both of env and train_dataset given, but rows of a data set say what they play; leave env out, and "
-                "write its id into a column 'env', beside 'seed'"
+        if (env is None) == (dataset is None):
+            raise OptionError(
+                "give either env or train_dataset; rows of a data set say what they play, with an environment's id in "
+                "a column 'env', beside 'seed'"
             )
-        if env is None and dataset is None:
-            raise EnvSpecError("neither of env and train_dataset given; give one of them")
-        self._args, self._from_dataset = args, dataset is not None
-        self._hardness: list[Callable[[int], float]] = []
+        self._args, self._from_dataset, size = args, dataset is not None, args.groups_per_generation
+        self._hardness: list[seeds.Hardness] = []
         if dataset is not None:
-            self.rows, self.specs = dataset_rows(args, dataset)
+            rows, self.specs = _described(dataset, [], "train_dataset", seeds.EVALUATION_END)
+            if len(rows) < size or args.curriculum_rollouts:
+                raise OptionError(
+                    f"train_dataset has {len(rows)} rows, and curriculum_rollouts is {args.curriculum_rollouts}; give "
+                    f"at least the {size} rows of a rollout (generation_batch_size / num_generations), which are in "
+                    "your own order, without a curriculum"
+                )
+            rollouts = range(args.num_rollouts * size if args.max_steps > 0 else len(rows))
+            random, of_group = np.random.default_rng(args.seed), [group // size for group in rollouts]
+            self.rows = rows.select(seeds.in_passes(range(len(rows)), of_group, random))
         else:
             assert env is not None
             self.specs = env_specs(env, args)
             if args.curriculum_rollouts:
-                self._hardness = [difficulty_of(spec, args) for spec in self.specs]
-            self.rows = training_rows(args, self._several, self._hardness)
+                self._hardness = [_hardness_of(spec, args) for spec in self.specs]
+            self.rows = self._made_up(seeds.training_starts(args, len(self.specs), self._hardness))
         self._evaluated = self.specs
-
-    @property
-    def _several(self) -> list[EnvSpec] | None:
-        return self.specs if self._from_dataset or len(self.specs) > 1 else None
-
-    def spec(self, task: int) -> EnvSpec:
-        """The environment of a row with this index, in training or in evaluation."""
-        return self._evaluated[task]
 
     @property
     def ordered(self) -> bool:
         """Whether the order of the rows matters: several environments come in proportion, or a user chose it."""
-        return self._several is not None
+        return self._from_dataset or len(self.specs) > 1
 
     @property
     def names(self) -> list[str]:
@@ -83,14 +88,20 @@ class Tasks:
         """The same for evaluation, which may play further environments."""
         return unique_names(self._evaluated)
 
+    def spec(self, task: int) -> EnvSpec:
+        """The environment of a row with this index, in training or in evaluation."""
+        return self._evaluated[task]
+
     def index(self, row: Mapping[str, Any]) -> int:
         """Place of a row's environment in ``specs``."""
-        return int(row.get("env_index", 0))
+        return int(row["env_index"])
 
     def starts(self) -> dict[int, list[int]]:
         """Seeds of all different start states, by the index of their environment, in the order of the rows."""
-        seeds = {index: [seed for env, seed in self._first_rows if env == index] for index in range(len(self.specs))}
-        return {index: found for index, found in seeds.items() if found}
+        found: dict[int, list[int]] = {}
+        for env, seed in self._first_rows:
+            found.setdefault(env, []).append(seed)
+        return {env: found[env] for env in sorted(found)}
 
     def row(self, task: int, seed: int) -> dict[str, Any]:
         """The row of a start state, with all columns of the data set."""
@@ -106,51 +117,55 @@ class Tasks:
         own = [name for name in self.rows.column_names if name not in _OF_START_STATES]
         if not own:
             return ""
-        seeds = sorted(self.starts()[task])
-        rows = [(seed, self.row(task, seed)) for seed in seeds]
+        rows = [(seed, self.row(task, seed)) for seed in sorted(self.starts()[task])]
         texts = [_as_text({"seed": seed, **{name: row[name] for name in own}}) for seed, row in rows]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
     @cached_property
+    def _starts(self) -> list[tuple[int, int]]:
+        return list(zip(self.rows["env_index"], self.rows["seed"], strict=True))
+
+    @cached_property
     def _first_rows(self) -> dict[tuple[int, int], int]:
-        indices = self.rows["env_index"] if "env_index" in self.rows.column_names else [0] * len(self.rows)
-        first: dict[tuple[int, int], int] = {}
-        for place, start in enumerate(zip(indices, self.rows["seed"], strict=True)):
-            first.setdefault(start, place)
-        return first
+        return {start: place for place, start in reversed([*enumerate(self._starts)])}
 
     def check_rows_agree(self) -> None:
-        """Raise `StartStateError` unless the rows of each start state agree, because a start state has one V*."""
-        if not self._from_dataset:
-            return
-        for place, row in enumerate(self.rows):
-            first = self.row(self.index(row), row["seed"])
-            if _as_text(first) != _as_text(row):
-                raise StartStateError(
+        """Raise `OptionError` unless the rows of each start state agree, because a start state has one V*."""
+        for place, row in enumerate(self.rows if self._from_dataset else ()):
+            if _as_text(self.row(self.index(row), row["seed"])) != _as_text(row):
+                raise OptionError(
                     f"row {place} of the training rows has the environment and the seed {row['seed']} of another row, "
                     "but other columns differ, and a start state has one V*; keep one row"
                 )
 
     def evaluation_rows(self) -> Dataset:
-        """Rows of TRL's evaluation during training, if a user gives none; without the user's columns."""
-        rows = evaluation_rows(self._args.num_eval_seeds, self._several)
-        if self._several is None:
-            return rows
-        return rows.add_column("kwargs", [self.spec(env).key[1] for env in rows["env_index"]])
+        """Rows of TRL's evaluation during training, if a user gives none; without the user's columns.
+
+        The environments take turns, and each starts with the same first seed.
+        """
+        count = len(self.specs)
+        places = range(len(seeds.selection_seeds(self._args.num_eval_seeds)))
+        return self._made_up([(place % count, seeds.SELECTION + place // count) for place in places])
 
     def rows_for_evaluation(self, dataset: Dataset | IterableDataset, held_out: bool = False) -> Dataset:
-        """A user's own rows for TRL's evaluation; ``held_out`` says that a checkpoint may be chosen by them.
+        """A user's own rows for TRL's evaluation, in their order, in environments of the run or in others.
+
+        ``env`` may be missing if the run has one environment; it may be the name of a function of the run. Without a
+        column ``kwargs``, an environment of the run has the run's arguments.
+
+        Args:
+            dataset: The rows; a streamed data set is read to its end.
+            held_out: Whether a checkpoint may be chosen by them.
 
         Raises:
-            SeedOverlapError: If they are held out, but the run trains on one of them.
-            StartStateError: If they do not describe start states.
+            OptionError: If they do not describe start states, or are held out and the run trains on one of them.
         """
-        rows, self._evaluated = dataset_for_evaluation(dataset, self.specs, self._evaluated)
-        if not held_out:
-            return rows
-        for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True)):
+        if isinstance(dataset, IterableDataset):
+            dataset = Dataset.from_list(list(dataset))
+        rows, self._evaluated = _described(dataset, self._evaluated, "eval_dataset", 0, len(self.specs))
+        for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True) if held_out else ()):
             if start in self._first_rows:
-                raise SeedOverlapError(
+                raise OptionError(
                     f"row {place} of eval_dataset has seed {start[1]}, on which the run trains in the same "
                     "environment; take it out of one of the two"
                 )
@@ -162,12 +177,143 @@ class Tasks:
         return [name for name in self.rows.column_names if name not in known]
 
     def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
-        """Start states of an extra rollout for all processes, one row per group; both numbers count from 0."""
-        return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset, self._hardness)
+        """Start states of an extra rollout, used when too few groups of the last one are worth training on.
+
+        If every group of the run has a new start state, so has every extra group, from a range of seeds of their own.
+        If the start states are a fixed set, the extra ones are drawn from it, first those that this rollout has not
+        played. In a curriculum both are as easy as the rollout's.
+
+        Args:
+            rollout: Number of the rollout in the run, from 0.
+            attempt: Number of the extra rollout for it, from 0.
+
+        Returns:
+            One row per group, for all processes together. Equal arguments give equal rows.
+        """
+        args, size = self._args, self._args.groups_per_generation
+        first = rollout % (len(self.rows) // size) * size
+        now = range(first, first + size)
+        starts = self._starts
+        groups = Counter(starts[row][0] for row in now)
+        eased, fixed = bool(self._hardness) and rollout < args.curriculum_rollouts, seeds.fixed_set(args)
+        if self._from_dataset or fixed:
+            random = np.random.default_rng(np.random.SeedSequence([args.seed, rollout], spawn_key=(2,)))
+            current, chosen = {starts[row] for row in now}, random.permutation(list(self._first_rows.values())).tolist()
+            chosen.sort(key=lambda row: starts[row] in current)
+            if eased and fixed:
+                easy = {
+                    (env, seed)
+                    for env, hardness in enumerate(self._hardness)
+                    for seed in seeds.easiest(args, rollout, groups[env], fixed, hardness)
+                }
+                chosen = [row for row in chosen if starts[row] in easy]
+            return [self.rows[chosen[place % len(chosen)]] for place in range(attempt * size, (attempt + 1) * size)]
+        width = size * (seeds.DRAWN if args.curriculum_rollouts else 1)
+        begin = seeds.REFILL + (rollout * REFILL_ATTEMPTS + attempt) * width
+        if attempt >= REFILL_ATTEMPTS or begin + width > seeds.WARM_START:
+            raise OptionError(f"no seeds are left for extra rollout {attempt} of rollout {rollout}; lower max_refills")
+        if not eased:
+            return [{**self.rows[row], "seed": begin + place} for place, row in enumerate(now)]
+        new = {}
+        for env, count in groups.items():
+            pool = range(begin, begin + seeds.DRAWN * count)
+            new[env] = iter(seeds.drawn(args, rollout, count, pool, self._hardness[env], [env, attempt]))
+        return [{**self.rows[row], "seed": next(new[starts[row][0]])} for row in now]
 
     def difficulty(self, task: int, seed: int) -> float:
         """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum."""
         return self._hardness[task](seed)
+
+    def _made_up(self, starts: Sequence[tuple[int, int]]) -> Dataset:
+        envs = [self.specs[env] for env, _ in starts]
+        columns = {"seed": [seed for _, seed in starts], "env": [spec.label for spec in envs]}
+        return _with_environments(Dataset.from_dict(columns), [env for env, _ in starts], self.specs)
+
+
+def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
+    """The difficulty of an environment's start state by its seed, remembered; `OptionError` if it does not say."""
+    turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
+
+    @functools.cache
+    def of(seed: int) -> float:
+        turns().reset(seed=seed)
+        try:
+            return difficulty(turns())
+        except NoOracleError as error:
+            raise OptionError(
+                f"curriculum_rollouts is {args.curriculum_rollouts}, but {spec.label} does not say how hard a start "
+                f"state is ({error}); or leave curriculum_rollouts at 0"
+            ) from error
+
+    return of
+
+
+def _described(
+    dataset: Dataset, known: Sequence[EnvSpec], which: str, first_seed: int, in_run: int = 0
+) -> tuple[Dataset, list[EnvSpec]]:
+    """Rows with ``prompt``, ``env_index`` and canonical JSON in ``kwargs``, and the environments to which that points.
+
+    These are the ``known`` ones, of which the first ``in_run`` are the run's, and then those that the rows name.
+    """
+    columns = dataset.column_names if isinstance(dataset, Dataset) else []
+    wanted = {"seed"} if in_run == 1 else {"env", "seed"}
+    written = sorted({*_WRITTEN_BY_TRAINER, *([] if in_run else ["env_index"])} & set(columns))
+    if not wanted <= set(columns) or not len(dataset) or written:
+        raise OptionError(
+            f"{which} is {dataset!r}; give a datasets.Dataset that is not streamed, whose rows are start states: with "
+            f"columns {sorted(wanted)}, arguments of gymnasium.make in 'kwargs', and without {written or 'others'} "
+            "that the trainer writes itself. The environment writes the prompts"
+        )
+    specs, indices = list(known), []
+    places = {spec.key: place for place, spec in enumerate(specs)}
+    read = dataset.select_columns([name for name in ("env", "seed", "kwargs") if name in columns])
+    for number, row in enumerate(read):
+        place, seed = f"row {number} of {which}", row["seed"]
+        if not isinstance(seed, int) or isinstance(seed, bool) or not first_seed <= seed < seeds.WARM_START:
+            raise OptionError(
+                f"{place} has seed {seed!r}; it has to be an integer from {first_seed} on and below "
+                f"{seeds.WARM_START}: smaller ones are kept for evaluation, larger ones for warm-start play"
+            )
+        spec = _spec(row, specs[:in_run], place)
+        if spec.key not in places:
+            places[spec.key] = len(specs)
+            specs.append(spec)
+        indices.append(places[spec.key])
+    rows = dataset.remove_columns([name for name in ("prompt", "kwargs", "env_index") if name in columns])
+    return _with_environments(rows, indices, specs), specs
+
+
+def _with_environments(rows: Dataset, indices: Sequence[int], specs: Sequence[EnvSpec]) -> Dataset:
+    rows = rows.add_column("prompt", [_EMPTY_PROMPT] * len(rows))
+    rows = rows.add_column("kwargs", [specs[index].key[1] for index in indices])
+    return rows.add_column("env_index", list(indices))
+
+
+def _spec(row: Mapping[str, Any], of_run: Sequence[EnvSpec], place: str) -> EnvSpec:
+    if "env" not in row:
+        return of_run[0]
+    env, given = row["env"], row.get("kwargs")
+    named = [spec for spec in of_run if spec.label == env and ("kwargs" not in row or not isinstance(spec.env, str))]
+    if len(named) == 1:
+        return named[0]
+    try:
+        kwargs = json.loads(given) if isinstance(given, str) and given else _without_none(given or {})
+        if named or not isinstance(kwargs, dict):
+            raise ValueError("which of several it is, kwargs have to say: a mapping, or JSON text of one")
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError, ValueError, TypeError, AttributeError) as error:
+        raise OptionError(
+            f"{place} has env {env!r} with kwargs {given!r}; write the id of a registered environment and a mapping of "
+            f"its arguments ({type(error).__name__}: {error})"
+        ) from error
+    return EnvSpec(env, kwargs)
+
+
+def _without_none(value: Any) -> Any:
+    """A mapping as it was before Arrow gave it the keys of all other rows."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
 
 
 def _as_text(row: Mapping[str, Any]) -> str:

@@ -5,28 +5,17 @@ gigabytes of tensors came to hold twelve.
 """
 
 import ctypes
-import os
-from pathlib import Path
+import sys
 
-LEAST = 2 * 2**30
-"""Bytes. What a smaller process could give back is not worth the time of asking for it again."""
-_PAGES = Path("/proc/self/statm")
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not say."""
-    try:
-        return int(_PAGES.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+_LEAST = 2 * 2**30  # bytes; what a smaller process could give back is not worth the time
 
 
 def return_free_memory() -> None:
-    """Return free memory to the system if this process holds more than `LEAST` bytes."""
-    if resident() <= LEAST:
+    """Return free memory to the system if this process has held more than two gigabytes."""
+    if sys.platform != "linux":
         return
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except AttributeError:  # not glibc
-        return
-    trim(ctypes.c_size_t(0))
+    import resource
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _LEAST:
+        trim(ctypes.c_size_t(0))

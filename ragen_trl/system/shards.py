@@ -183,14 +183,13 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
 
     All processes must enter it together.
     """
-    modules = [(module, _frees_after_forward(module)) for module in sharded_modules(model)]
-    for module, _ in modules:
+    for module in sharded_modules(model):
         module.set_reshard_after_forward(False, recurse=False)
         module.unshard()
     try:
         yield
     finally:
-        _release(modules)
+        release(model)
 
 
 def release(model: nn.Module) -> None:
@@ -198,7 +197,11 @@ def release(model: nn.Module) -> None:
 
     Such a copy does not follow what is written into the parts, and has ``requires_grad`` as it was when it was made.
     """
-    _release([(module, _frees_after_forward(module)) for module in sharded_modules(model)])
+    for module in sharded_modules(model):
+        # While FSDP2 thinks that a forward pass still runs (a head that is never called), reshard needs the flag.
+        module.set_reshard_after_forward(True, recurse=False)
+        module.reshard()
+        module.set_reshard_after_forward(module is not model, recurse=False)  # the root keeps its weights for backward
 
 
 def release_zero3(model: nn.Module) -> None:
@@ -207,18 +210,3 @@ def release_zero3(model: nn.Module) -> None:
         divided = _zero3(value)
         if divided is not None and divided.ds_status.name == "AVAILABLE":
             divided.partition()
-
-
-def _release(modules: list[tuple[FSDPModule, bool]]) -> None:
-    for module, frees in modules:
-        # While FSDP2 thinks that a forward pass still runs (a head that is never called), reshard needs the flag.
-        module.set_reshard_after_forward(True, recurse=False)
-        module.reshard()
-        module.set_reshard_after_forward(frees, recurse=False)
-
-
-def _frees_after_forward(module: FSDPModule) -> bool:
-    """Whether a module frees its weights after a forward pass. The root keeps them unless it was told to free them."""
-    state = module._get_fsdp_state()
-    is_root = bool(state._auto_reshard_after_forward)  # here all others have been told
-    return not is_root and all(group._reshard_after_forward for group in state._fsdp_param_groups)

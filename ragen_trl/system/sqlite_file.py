@@ -33,13 +33,20 @@ class SqliteFile:
 
     def __init__(self, path: str | Path, timeout: float = 30.0, threads: bool = False) -> None:
         self.path = Path(path)
+        marks = {"application_id": self.application, "user_version": self.version}
         with self._named_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
                 self.path, timeout=timeout, isolation_level=None, check_same_thread=not threads
             )
             try:
-                self._create_or_check()
+                with self._transaction() as database:
+                    if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+                        for statement in (*self.schema, *(f"PRAGMA {name} = {value}" for name, value in marks.items())):
+                            database.execute(statement)
+                    found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in marks}
+                if found != marks:
+                    raise sqlite3.DatabaseError(f"it has {found}, not {marks}: another program's, or another version")
                 for statement in self.pragmas:
                     self._connection.execute(statement)
             except BaseException:
@@ -56,30 +63,12 @@ class SqliteFile:
         """Close the file."""
         self._connection.close()
 
-    def _create_or_check(self) -> None:
-        with self._transaction() as database:
-            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if not tables and not database.execute("PRAGMA application_id").fetchone()[0]:
-                marks = (f"PRAGMA application_id = {self.application}", f"PRAGMA user_version = {self.version}")
-                for statement in (*self.schema, *marks):
-                    database.execute(statement)
-            found = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-        if found != [self.application, self.version]:
-            raise self.error(
-                f"{self.path} belongs to another program, or has version {found[1]} of the format and not "
-                f"{self.version}; name another file, or use the program that wrote it"
-            )
-
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")  # no other process writes between reading and changing
-        try:
+        """No other process writes between reading and changing; undone as a whole by an error."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # after some errors SQLite has rolled back already
-                self._connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from trl.trainer.utils import get_callable_name
 from ragen_trl.config.checks import REFUSED_ARGUMENTS
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.training.launch import use_one_device
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
@@ -42,7 +42,7 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
 
     Raises:
         ArgumentError: With the remedy.
-        EnvSpecError: If ``env`` is a reward function or a reward model.
+        OptionError: If ``env`` is a reward function or a reward model.
     """
     for name, value in refused.items():
         if value is not None:
@@ -54,7 +54,7 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
             _check_namespace(one)
         reason = _no_environment(one)
         if reason:
-            raise EnvSpecError(f"env is {_called(one)}, {reason}. {_ORDER}")
+            raise OptionError(f"env is {_called(one)}, {reason}. {_ORDER}")
 
 
 def own_arguments(kind: type, args: Any) -> StarPOConfig:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ragen_trl.policies.models import is_adapter
 from ragen_trl.rollout.env_specs import EnvSpec
-from ragen_trl.rollout.environments import id_with_module
 from ragen_trl.system.atomic import write_atomically
 
 if TYPE_CHECKING:
@@ -78,12 +77,12 @@ def _environment(spec: EnvSpec) -> str:
     if not isinstance(spec.env, str):
         return f"- `{spec.name}`, not registered"
     kwargs = f" with `{json.dumps(dict(spec.kwargs), default=str)}`" if spec.kwargs else ""
-    return f"- `{id_with_module(spec.env)}`{kwargs}"
+    return f"- `{spec.env}`{kwargs}"
 
 
 def _argument(spec: EnvSpec) -> str:
     kwargs = f":{json.dumps(dict(spec.kwargs), default=str)}" if spec.kwargs else ""
-    return shlex.quote(id_with_module(str(spec.env)) + kwargs)
+    return shlex.quote(str(spec.env) + kwargs)
 
 
 def _counted(number: int, thing: str) -> str:

@@ -8,10 +8,10 @@ import pytest
 
 from ragen_envs import baselines
 from ragen_trl import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, compared, evaluate, summarise
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.rollout.episode import measure
-from ragen_trl.rollout.seeds import SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
 LAKE = "ragen/FrozenLake-v0"
@@ -118,5 +118,5 @@ def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
 
 @pytest.mark.parametrize("episodes", [0, 10_001])
 def test_evaluation_never_leaves_its_seeds(episodes: int) -> None:
-    with pytest.raises(SeedOverlapError, match=f"{episodes} evaluation episodes"):
+    with pytest.raises(OptionError, match=f"{episodes} evaluation episodes"):
         evaluate("random", LAKE, config(), episodes)

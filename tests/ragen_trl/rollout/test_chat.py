@@ -47,18 +47,10 @@ class Corridor:
 class Dice(Policy):
     """A policy of random token ids that closes every second turn itself and is cut off in the others."""
 
-    max_context = None
-
     def __init__(self, chat: Chat, seed: int = 0) -> None:
         self.chat = chat
         self.random = np.random.default_rng(seed)
         self.turn = 0
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        pass
-
-    def end(self, rows: Sequence[int]) -> None:
-        pass
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         assert self.chat.end_of_turn_id is not None

@@ -1,12 +1,12 @@
 """Curricula: which start states come when, and that nothing else changes."""
 
 import statistics
-from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.rollout.curriculum import DRAWN, new_seeds
-from ragen_trl.rollout.seeds import REFILL
+from ragen_trl.rollout.seeds import DRAWN, EVALUATION_END, REFILL, training_starts
 from ragen_trl.rollout.tasks import Tasks
 
 LAKE = "ragen/FrozenLake-v0"
@@ -21,17 +21,24 @@ def config(**changes: Any) -> StarPOConfig:
     return StarPOConfig(**{**options, **changes})
 
 
-def test_by_hand_the_first_rollout_plays_the_easiest_of_eight_and_the_last_any() -> None:
-    args = config(curriculum_rollouts=4)
-    hardness = lambda seed: -seed  # noqa: E731  the last of eight is the easiest
-    groups = 400
-    seeds = new_seeds(args, [0] * groups + [1] * groups + [3] * groups + [4] * groups, 1000, hardness, [0])
-    places = [(seed - 1000 - DRAWN * group) for group, seed in enumerate(seeds[: 3 * groups])]
-    first, second, last = (Counter(places[k * groups : (k + 1) * groups]) for k in range(3))
-    assert set(first) == {6, 7} and set(second) == {4, 5, 6, 7}  # the easiest 2 and 4 of 8
-    assert set(last) == set(range(8)) and max(last.values()) < 2 * min(last.values())
-    after = 1000 + DRAWN * 3 * groups
-    assert seeds[3 * groups :] == list(range(after, after + groups))  # one after the other, nothing drawn
+def test_by_hand_the_first_rollout_plays_the_easiest_eighth_and_the_last_any() -> None:
+    """Of new start states a group has eight to itself, of a fixed set all groups have the same."""
+    groups = 100
+    args = config(curriculum_rollouts=8, per_device_train_batch_size=2 * groups, max_steps=10)
+    hardness = lambda seed: float(-seed)  # noqa: E731  the last ones are the easiest
+    new = [seed for _, seed in training_starts(args, hardness=[hardness])]
+    for rollout in range(8):
+        pool = EVALUATION_END + DRAWN * groups * rollout + np.arange(DRAWN * groups)
+        played = new[groups * rollout : groups * (rollout + 1)]
+        assert len(set(played)) == groups and set(played) <= set(pool[-groups * (rollout + 1) :].tolist())
+        assert rollout == 0 or min(played) < pool[-groups * rollout]  # the share grows
+    after = EVALUATION_END + DRAWN * groups * 8
+    assert new[groups * 8 :] == list(range(after, after + 2 * groups))  # one after the other, nothing drawn
+    fixed = config(curriculum_rollouts=8, per_device_train_batch_size=8, num_train_seeds=64)
+    played = [seed for _, seed in training_starts(fixed, hardness=[hardness])]
+    for rollout in range(8):
+        assert min(played[4 * rollout : 4 * rollout + 4]) >= EVALUATION_END + 64 - 8 * (rollout + 1)
+    assert played[32 : 32 + 48] == list(range(EVALUATION_END, EVALUATION_END + 48))  # then passes
 
 
 def test_a_refill_is_drawn_as_the_rollout_that_it_completes() -> None:

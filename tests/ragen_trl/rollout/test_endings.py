@@ -8,7 +8,6 @@ import pytest
 
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.env_executor import EnvExecutor
-from ragen_trl.rollout.interfaces import Penalties
 from ragen_trl.rollout.loop import EnvResetError, play
 from tests.support.ragen_trl.fake_envs import Faulty, Quiz, Slow
 from tests.support.ragen_trl.talkers import CHAT, Shelf, Talker, starts
@@ -71,7 +70,7 @@ def test_a_reset_that_fails_is_tried_in_a_new_environment() -> None:
 def test_a_policy_without_a_reply_ends_its_row_before_the_environment_hears_of_it() -> None:
     envs = [Quiz(3), Quiz(3), Quiz(1)]
     policy = Talker(chat=None, errors=[(0, 1), (1, 2)])
-    early, late, whole = play(envs, policy, starts(3), penalties=Penalties(cut=-9.0))
+    early, late, whole = play(envs, policy, starts(3), cut_penalty=-9.0)
     assert [(row.limit, row.truncated, row.terminated) for row in (early, late)] == [("error", True, False)] * 2
     assert [turn.reward for turn in early.turns] == [0.0]
     assert [turn.reward for turn in late.turns] == [1.0, 0.0]
@@ -115,7 +114,7 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
             *(Slow(1 + row % 4, 0.02) for row in range(16)),
             *(Faulty(3, crashes=[row % 3 + 1]) for row in range(4)),
         ]
-        return play(envs, Talker(), starts(20), 60, EnvExecutor(workers), Penalties(cut=-0.1))
+        return play(envs, Talker(), starts(20), 60, EnvExecutor(workers), -0.1)
 
     inline = played(0)
     assert {trajectory.limit for trajectory in inline} == {"", "crash", "context"}
@@ -151,7 +150,7 @@ def test_an_environment_whose_reset_hangs_is_not_reset_again(monkeypatch: pytest
 
 def test_a_cut_reply_is_played_and_trained_and_may_cost() -> None:
     policy = Talker(tokens=2)
-    free, dear = (play([Quiz(2)], policy, starts(1), penalties=Penalties(cut=cut))[0] for cut in (0.0, -0.5))
+    free, dear = (play([Quiz(2)], policy, starts(1), cut_penalty=cut)[0] for cut in (0.0, -0.5))
     assert [turn.cut for turn in free.turns] == [True, True]
     assert free.turns[0].reply_ids == (5, 5)
     assert sum(free.action_mask) == 4

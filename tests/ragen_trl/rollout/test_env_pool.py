@@ -9,10 +9,11 @@ import pytest
 
 import ragen_envs
 from ragen_trl import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import Failure
 from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import Lottery
 
@@ -39,7 +40,7 @@ def test_a_function_that_returns_one_environment_again_is_found_out() -> None:
     shared = Lottery()
     pool, spec = EnvPool(config()), EnvSpec(lambda: shared)
     pool.take([spec])
-    with pytest.raises(EnvSpecError, match="function <lambda> returned an environment that it had returned before"):
+    with pytest.raises(OptionError, match="function <lambda> returned an environment that it had returned before"):
         pool.take([spec, spec])
 
 

@@ -1,6 +1,5 @@
 """The environments of a run: which they are, what is refused, and their names."""
 
-
 import gymnasium
 
 from ragen_trl.rollout.env_specs import EnvSpec, unique_names

@@ -117,16 +117,6 @@ def test_tokens_are_appended_turn_by_turn() -> None:
     assert first.logprobs == (-1.0, -1.0, -1.0)
 
 
-def test_a_full_context_ends_an_episode_and_leaves_the_others_playing() -> None:
-    first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
-    spy = Spy(CHAT, max_context=first + 3 + then)  # the second prompt just fits, a reply does not
-    long, short = play([Quiz(5, padding=1), Quiz(1, padding=1)], spy, starts(2))
-    assert (len(long.turns), long.terminated, long.truncated, long.limit) == (1, False, True, "context")
-    assert (len(short.turns), short.terminated, short.limit) == (1, True, "")
-    assert spy.ended == [[1], [0]]
-    assert len(long.token_ids) == first + 3
-
-
 def test_the_room_shrinks_to_what_the_tighter_budget_leaves() -> None:
     first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
     spy = Spy(CHAT, max_context=first + 3 + then + 2)
@@ -202,16 +192,6 @@ def test_group_members_share_the_lake_but_not_the_slips() -> None:
 def test_the_same_outcome_seed_gives_the_same_episode() -> None:
     one, two = group("ragen/FrozenLake-v0", [5, 5], "<answer>Left || Up || Right || Down</answer>")
     assert one == two
-
-
-class Shared(Spy):
-    """Replies for two processes: the other one plays five turns."""
-
-    turns = 0
-
-    def goes_on(self, playing: bool) -> bool:
-        self.turns += 1
-        return playing or self.turns <= 5
 
 
 def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:

@@ -5,22 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
 from ragen_trl import StarPOConfig
-from ragen_trl.rollout.env_specs import EnvSpec
-from ragen_trl.rollout.seeds import (
-    EVALUATION_END,
-    REFILL,
-    REFILL_ATTEMPTS,
-    WARM_START,
-    SeedOverlapError,
-    interleave,
-    refill_rows,
-    training_rows,
-)
+from ragen_trl.errors import OptionError
+from ragen_trl.rollout.seeds import EVALUATION_END, REFILL, WARM_START, interleave, training_starts
+from ragen_trl.rollout.tasks import REFILL_ATTEMPTS, Tasks
 
-LAKE, BANDIT = EnvSpec("ragen/FrozenLake-v0"), EnvSpec("ragen/Bandit-v0")
+LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
 
 QUIET: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none", "gradient_checkpointing": False}
 
@@ -32,7 +23,7 @@ def config(folder: Path, **values: Any) -> StarPOConfig:
 
 
 def seeds(args: StarPOConfig) -> list[int]:
-    return list(training_rows(args)["seed"])
+    return [seed for _, seed in training_starts(args)]
 
 
 def test_few_start_states_come_round_in_a_new_order_each_time(tmp_path: Path) -> None:
@@ -55,14 +46,14 @@ def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, EVALUATION_END - 1])
 def test_training_on_evaluation_seeds_is_refused(tmp_path: Path, first: int) -> None:
-    with pytest.raises(SeedOverlapError, match=f"train_seed_start is {first}, but seeds below 10000"):
-        training_rows(config(tmp_path, train_seed_start=first))
+    with pytest.raises(OptionError, match=f"training would use seeds {first} to .* below 10000 are for evaluation"):
+        training_starts(config(tmp_path, train_seed_start=first))
 
 
-def test_training_on_warm_start_seeds_is_refused(tmp_path: Path) -> None:
-    assert seeds(config(tmp_path, train_seed_start=WARM_START - 12))[-1] == WARM_START - 1
-    with pytest.raises(SeedOverlapError, match="reach those of warm-start play"):
-        training_rows(config(tmp_path, train_seed_start=WARM_START - 11))
+def test_training_on_seeds_of_refills_and_warm_starts_is_refused(tmp_path: Path) -> None:
+    assert seeds(config(tmp_path, train_seed_start=REFILL - 12))[-1] == REFILL - 1
+    with pytest.raises(OptionError, match="for extra rollouts and warm-start play"):
+        training_starts(config(tmp_path, train_seed_start=REFILL - 11))
 
 
 @pytest.mark.parametrize("num_seeds", [8, 9, 10, 13, 16])
@@ -73,16 +64,15 @@ def test_a_rollout_in_which_a_pass_ends_has_no_start_state_twice(tmp_path: Path,
     assert all(len(set(played[first : first + 8])) == 8 for first in range(0, 320, 8))
     whole = [played[first : first + num_seeds] for first in range(0, 320 - num_seeds, num_seeds)]
     assert all(sorted(each) == list(range(EVALUATION_END, EVALUATION_END + num_seeds)) for each in whole)
-    rng = np.random.default_rng([42, 0])
-    drawn = [rng.permutation(np.arange(10_000, 10_000 + num_seeds)).tolist() for _ in whole]
+    rng, seeds_ = np.random.default_rng([42, 0]), np.arange(10_000, 10_000 + num_seeds)
+    drawn = [seeds_.tolist(), *(rng.permutation(seeds_).tolist() for _ in whole[1:])]
     assert (whole == drawn) == (num_seeds % 8 == 0)  # where passes end between rollouts nothing waits
     shorter = config(tmp_path, per_device_train_batch_size=32, max_steps=7, num_train_seeds=num_seeds)
     assert seeds(shorter) == played[:56]
 
 
 def test_no_environment_of_several_has_a_start_state_twice_in_a_rollout(tmp_path: Path) -> None:
-    rows = mixed(tmp_path, [2, 1], per_device_train_batch_size=32, max_steps=40, num_train_seeds=9)
-    starts = list(zip(rows["env_index"], rows["seed"], strict=True))
+    starts = mixed(tmp_path, [2, 1], per_device_train_batch_size=32, max_steps=40, num_train_seeds=9)
     assert all(len(set(starts[first : first + 8])) == 8 for first in range(0, 320, 8))
 
 
@@ -94,50 +84,48 @@ def test_turns_are_taken_by_weight() -> None:
     assert interleave([1, 2], 0) == []
 
 
-def mixed(folder: Path, weights: list[float] | None = None, **values: Any) -> Dataset:
-    return training_rows(config(folder, env_weights=weights, **values), [LAKE, BANDIT])
+def mixed(folder: Path, weights: list[float] | None = None, **values: Any) -> list[tuple[int, int]]:
+    return training_starts(config(folder, env_weights=weights, **values), 2)
 
 
 def test_the_mixture_depends_on_the_seed_alone_and_a_longer_run_begins_alike(tmp_path: Path) -> None:
-    first, again, other = (list(mixed(tmp_path, [3, 2], seed=seed)["env_index"]) for seed in (1, 1, 2))
+    first, again, other = ([env for env, _ in mixed(tmp_path, [3, 2], seed=seed)] for seed in (1, 1, 2))
     assert first == again != other
-    longer = list(mixed(tmp_path, [3, 2], seed=1, max_steps=20))
-    assert longer[:12] == list(mixed(tmp_path, [3, 2], seed=1))
+    assert mixed(tmp_path, [3, 2], seed=1, max_steps=20)[:12] == mixed(tmp_path, [3, 2], seed=1)
 
 
-def refilled(args: StarPOConfig, rollout: int, attempt: int, rows: Dataset, from_dataset: bool = False) -> list[int]:
-    return [row["seed"] for row in refill_rows(args, rollout, attempt, rows, from_dataset)]
+def refilled(tasks: Tasks, rollout: int, attempt: int) -> list[int]:
+    return [row["seed"] for row in tasks.refill_rows(rollout, attempt)]
 
 
 def test_extra_rollouts_have_new_start_states_in_a_range_of_their_own(tmp_path: Path) -> None:
     args = config(tmp_path)
-    rows = training_rows(args)
+    tasks = Tasks(LAKE, None, args)
     extra = [
         seed
         for rollout in range(args.num_rollouts)
         for attempt in range(REFILL_ATTEMPTS)
-        for seed in refilled(args, rollout, attempt, rows)
+        for seed in refilled(tasks, rollout, attempt)
     ]
     assert len(set(extra)) == len(extra) == 6 * REFILL_ATTEMPTS * 2
-    assert min(extra) == REFILL > max(rows["seed"]) and max(extra) < WARM_START
-    assert refilled(args, 3, 1, rows) == [REFILL + (3 * REFILL_ATTEMPTS + 1) * 2 + place for place in (0, 1)]
+    assert min(extra) == REFILL > max(tasks.rows["seed"]) and max(extra) < WARM_START
+    assert refilled(tasks, 3, 1) == [REFILL + (3 * REFILL_ATTEMPTS + 1) * 2 + place for place in (0, 1)]
 
 
 def test_extra_rollouts_draw_from_a_fixed_set_what_this_rollout_has_not_had(tmp_path: Path) -> None:
     args = config(tmp_path, num_train_seeds=7)
-    rows = training_rows(args)
+    tasks = Tasks(LAKE, None, args)
     for rollout in range(args.num_rollouts):
-        had = list(rows["seed"])[2 * rollout : 2 * rollout + 2]
-        others = [seed for attempt in range(3) for seed in refilled(args, rollout, attempt, rows)]
+        had = list(tasks.rows["seed"])[2 * rollout : 2 * rollout + 2]
+        others = [seed for attempt in range(3) for seed in refilled(tasks, rollout, attempt)]
         assert len(set(others)) == 6 and set(others) <= set(range(10_000, 10_007))
         assert not set(others[: 7 - len(set(had))]) & set(had)  # those come back when nothing else is left
-        assert others == [seed for attempt in range(3) for seed in refilled(args, rollout, attempt, rows)]
-    orders = {tuple(refilled(args, rollout, 0, rows)) for rollout in range(args.num_rollouts)}
+        assert others == [seed for attempt in range(3) for seed in refilled(tasks, rollout, attempt)]
+    orders = {tuple(refilled(tasks, rollout, 0)) for rollout in range(args.num_rollouts)}
     assert len(orders) > 1
 
 
 def test_one_seed_in_two_environments_is_two_start_states(tmp_path: Path) -> None:
-    args = config(tmp_path, num_train_seeds=2)
-    rows = training_rows(args, [LAKE, BANDIT])
-    starts = [(row["env_index"], row["seed"]) for attempt in (0, 1) for row in refill_rows(args, 0, attempt, rows)]
+    tasks = Tasks([LAKE, BANDIT], None, config(tmp_path, num_train_seeds=2))
+    starts = [(row["env_index"], row["seed"]) for attempt in (0, 1) for row in tasks.refill_rows(0, attempt)]
     assert sorted(starts) == [(0, 10_000), (0, 10_001), (1, 10_000), (1, 10_001)]

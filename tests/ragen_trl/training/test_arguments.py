@@ -12,7 +12,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
+from ragen_trl.errors import OptionError
+from ragen_trl.rollout.env_specs import EnvSpec
 from tests.support.ragen_trl.trainers import (
     LAKE,
     SMALL,
@@ -43,7 +44,7 @@ class Judge:
 @pytest.mark.parametrize("env", [constant, [LAKE, constant], partial(constant, value=1.0), later])
 def test_a_reward_function_in_the_place_of_the_environment(tmp_path: Path, env: Any) -> None:
     """GRPOTrainer's order; it used to be called as one: "missing 1 required positional argument"."""
-    with pytest.raises(EnvSpecError, match="env is .*GRPOTrainer's order .*name them, reward_funcs=…, train_dataset=…"):
+    with pytest.raises(OptionError, match="env is .*GRPOTrainer's order .*name them, reward_funcs=…, train_dataset=…"):
         StarPOTrainer(small_model(), env, StarPOConfig(output_dir=str(tmp_path), **SMALL), processing_class=TOKENIZER)
 
 

@@ -36,9 +36,6 @@ class Talker(Policy):
     def begin(self, seeds: Sequence[int]) -> None:
         self.asked = [0] * len(seeds)
 
-    def end(self, rows: Sequence[int]) -> None:
-        pass
-
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         return [self._reply(request) for request in requests]
 

@@ -7,9 +7,9 @@ import pytest
 from datasets import Dataset
 
 from ragen_trl import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_specs import EnvSpec
-from ragen_trl.rollout.seeds import StartStateError
-from ragen_trl.rollout.start_states import dataset_rows
+from ragen_trl.rollout.tasks import Tasks
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
 SMALL: dict[str, Any] = {"per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 1}
@@ -27,7 +27,8 @@ def dataset(num_rows: int = 12, **columns: Any) -> Dataset:
 
 def test_rows_are_played_in_their_order_with_all_their_columns(tmp_path: Path) -> None:
     given = Dataset.from_dict({"env": [BANDIT, LAKE] * 6, "seed": range(30_000, 29_988, -1), "level": range(12)})
-    rows, specs = dataset_rows(config(tmp_path), given)
+    tasks = Tasks(None, given, config(tmp_path))
+    rows, specs = tasks.rows, tasks.specs
     assert specs == [EnvSpec(BANDIT), EnvSpec(LAKE)]
     assert list(rows["env_index"]) == [0, 1] * 6
     assert [list(rows[name]) for name in ("env", "seed", "level")] == [list(given[name]) for name in given.column_names]
@@ -37,7 +38,7 @@ def test_rows_are_played_in_their_order_with_all_their_columns(tmp_path: Path) -
 
 def test_a_long_run_repeats_the_rows_in_a_new_order_each_time(tmp_path: Path) -> None:
     def order(seed: int, steps: int = 10) -> list[int]:
-        return list(dataset_rows(config(tmp_path, max_steps=steps, seed=seed), dataset(5))[0]["seed"])
+        return list(Tasks(None, dataset(5), config(tmp_path, max_steps=steps, seed=seed)).rows["seed"])
 
     played = order(1)
     passes = [played[first : first + 5] for first in (0, 5, 10, 15)]
@@ -51,21 +52,27 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"seed": [1.5] * 12}, "row 0 of train_dataset has seed 1.5; a seed is an integer"),
-        ({"seed": ["20000"] * 12}, "row 0 of train_dataset has seed '20000'; a seed is an integer"),
+        ({"seed": [1.5] * 12}, "row 0 of train_dataset has seed 1.5; it has to be an integer"),
         ({"seed": [20_000, None] * 6}, "row 1 of train_dataset has seed None"),
-        ({"seed": [True] * 12}, "row 0 of train_dataset has seed True"),
-        ({"env": [0] * 12}, "row 0 of train_dataset has env 0; write the Gymnasium id"),
-        ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0', which is not regis"),
-        ({"env": ["no_such_module:A-v0"] * 12}, "row 0 .* env 'no_such_module:A-v0', which is not registered: "),
-        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has kwargs '{size: 5}', which is not JSON"),
-        ({"kwargs": ["[5]"] * 12}, r"row 0 of train_dataset has kwargs '\[5\]'; write a mapping"),
-        ({"kwargs": [0, 5] * 6}, "row 1 of train_dataset has kwargs 5; write a mapping"),
-        ({"env_index": [0] * 12}, "column 'env_index', which the trainer writes itself; rename it"),
+        ({"seed": [20_000, 9_999] * 6}, "row 1 of train_dataset has seed 9999; .* kept for evaluation"),
+        ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0' .*NameNotFound"),
+        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has env .* kwargs '{size: 5}'; write"),
+        ({"env_index": [0] * 12}, "without \\['env_index'\\] that the trainer writes itself"),
     ],
 )
-def test_columns_of_the_wrong_kind_are_named_with_their_row(
-    tmp_path: Path, columns: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(StartStateError, match=message):
-        dataset_rows(config(tmp_path), dataset(**columns))
+def test_a_mistake_is_named_with_its_row(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Tasks(None, dataset(**columns), config(tmp_path))
+
+
+def test_rows_of_an_evaluation_mean_the_runs_environments_or_others(tmp_path: Path) -> None:
+    tasks = Tasks(EnvSpec(LAKE, {"size": 5}), None, config(tmp_path))
+    seeds = {"seed": [1, 2]}
+    alone = tasks.rows_for_evaluation(Dataset.from_dict(seeds))
+    named = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE, BANDIT]}))
+    own = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE] * 2, "kwargs": ['{"size": 6}', ""]}))
+    assert [list(rows["env_index"]) for rows in (alone, named, own)] == [[0, 0], [0, 1], [2, 3]]
+    assert [dict(tasks.spec(place).kwargs) for place in range(4)] == [{"size": 5}, {}, {"size": 6}, {}]
+    trained = Dataset.from_dict({"seed": [tasks.rows[0]["seed"]]})
+    with pytest.raises(OptionError, match="row 0 of eval_dataset has seed 10000, on which the run trains"):
+        tasks.rows_for_evaluation(trained, held_out=True)
