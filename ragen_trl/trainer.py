@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,11 +29,9 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
-from ragen_trl.algorithms.losses import entropy_bonus, policy_loss, sums_of_others
-from ragen_trl.algorithms.sampler_ratio import sampler_ratio
+from ragen_trl.algorithms.losses import aggregate, policy_loss, sampler_ratio, sums_of_others
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, select_rows
-from ragen_trl.batching.micro_batches import add_step_totals, count_positions, micro_batches, position_metrics
-from ragen_trl.batching.returns import reward_columns
+from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import others_of, segment_rows
 from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
@@ -60,8 +59,7 @@ from ragen_trl.training.arguments import (
     listed_rewards,
     own_arguments,
     policy_for_trl,
-    reward_name,
-    unique_reward_names,
+    reward_names,
 )
 from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint, whole_checkpoints
 from ragen_trl.training.checks import (
@@ -74,7 +72,6 @@ from ragen_trl.training.checks import (
     check_played,
     checked_groups,
     checked_rewards,
-    parts_of_loss,
     raise_not_finite,
 )
 from ragen_trl.training.dropout import switch_off_dropout
@@ -85,14 +82,11 @@ from ragen_trl.training.metrics import (
     mean_difficulties,
     ratio_deviation,
     rollout_figures,
-    sampler_metrics,
     scored_columns,
-    shown_advantages,
-    without_update,
 )
 from ragen_trl.training.model_card import copy_card, is_generated, write_agent_card
 from ragen_trl.training.observers import Observer, observe
-from ragen_trl.training.reference import Reference, SyncReference
+from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
 from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance_of
 from ragen_trl.trajectory import Trajectory
@@ -136,9 +130,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             data sets by name; instead of ``num_eval_seeds``.
         reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
         quantization_config: As in TRL, for a model that is given by its name.
-        tools: Refused, with what to do instead.
-        rollout_func: Refused, with what to do instead.
-        environment_factory: Refused, with what to do instead.
+        tools: Refused, as ``rollout_func`` and ``environment_factory``, with what to do instead.
+        rollout_func: See ``tools``.
+        environment_factory: See ``tools``.
 
     Attributes:
         critic: The value model of the PPO forms (``advantage="gae"``, ``"turn_gae"``, ``"bi_level_gae"``), or ``None``.
@@ -192,7 +186,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         trls = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
         check_arguments(env, processing_class, refused=trls)
         args, self._extra = own_arguments(type(self), args), listed_rewards(reward_funcs)
-        functions = self._reward_functions(args)
+        functions = [environment_return, *map(checked_rewards, self._extra)]
+        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
+            names = ", ".join(reward_names(functions))
+            raise ArgumentError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         check_policy(model, args, peft_config)
         check_loadable(model, args)
         warn_of_narrowed_sampling(args)
@@ -206,7 +203,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
-        beta, follows, args.beta, args.sync_ref_model = args.beta, args.sync_ref_model, 0.0, False
+        beta, args.beta = args.beta, 0.0
         with without_message(ignored):
             super().__init__(
                 model=policy_for_trl(model, processing_class),
@@ -223,8 +220,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         trl_seams.check_seams(self)
         self.beta = args.beta = beta
-        args.sync_ref_model = follows
-        self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
+        self.reward_func_names = reward_names(functions)
         check_launch(self)
         policy = self.accelerator.unwrap_model(self.model)
         name_base_absolutely(policy)
@@ -241,21 +237,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, text)
         self._scorer = Scorer(self, self.pictures)
         self.reference = Reference(policy) if beta or args.log_kl else None
-        if follows and self.reference is not None:
-            self.add_callback(SyncReference(self.reference, args))
         if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
             self._name = "StarPO-S"  # in the model card
         self.critic = self._make_critic() if args.advantage in CRITIC_ADVANTAGES else None
         self.observers: list[Observer] = []
         self._loss_run: _LossRun | None = None  # while `policy_loss` runs
         self._begin_training()
-
-    def _reward_functions(self, args: StarPOConfig) -> list[Any]:
-        functions = [environment_return, *map(checked_rewards, self._extra)]
-        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
-            names = ", ".join(map(reward_name, functions))
-            raise ArgumentError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
-        return functions
 
     def _tell_once(self, model: str | PreTrainedModel, policy: PreTrainedModel) -> None:
         """Say, in one process, what a user should know before training begins."""
@@ -272,23 +259,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             logger.warning(found)
 
     def _make_critic(self) -> Critic:
-        args = self.args
-        return Critic(
-            self.accelerator.unwrap_model(self.model),
-            self.accelerator,
-            pad_id=self.tokenizer.pad_token_id,
-            batch_size=args.per_device_train_batch_size,
-            learning_rate=args.critic_learning_rate,
-            betas=(args.adam_beta1, args.adam_beta2),
-            eps=args.adam_epsilon,
-            weight_decay=args.weight_decay,
-            max_grad_norm=args.max_grad_norm or math.inf,
-            gradient_checkpointing=args.gradient_checkpointing,
-            schedule=args.critic_lr_scheduler_type,
-            warmup=args.critic_lr_warmup_rollouts,
-            updates=self.num_rollouts,
-            shares_prefixes=self._scorer.shares_prefixes,
-        )
+        policy, pad_id = self.accelerator.unwrap_model(self.model), self.tokenizer.pad_token_id
+        shares = self._scorer.shares_prefixes
+        return Critic(policy, self.accelerator, self.args, pad_id, self.num_rollouts, shares)
 
     # The hooks
 
@@ -322,7 +295,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             trajectories; environment tokens are masked out later.
         """
         if self.critic is not None:  # it values the states first, and then learns from the same returns
-            with self.whole_under_zero3() if self.critic.network.kind == "adapter" else nullcontext():
+            with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
                 found, metrics = critic_advantages(self.critic, rollout, self.args, self._total, self.state.global_step)
             self.record("train", metrics)
             return found
@@ -372,16 +345,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def save_algorithm_state(self, folder: Path) -> None:
         """Hook: write into a checkpoint's folder what an algorithm needs to resume; called on all processes."""
         if self.critic is not None:
-            self.critic.save(folder / "critic")
-        if self.reference is not None and self.reference.reanchored:
-            self.reference.save(folder / "reference")
+            self.critic.save(folder / "critic.pt")
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Hook: read what `save_algorithm_state` wrote."""
         if self.critic is not None:
-            self.critic.load(folder / "critic")
-        if self.args.sync_ref_model and self.reference is not None:
-            self.reference.load(folder / "reference")
+            self.critic.load(folder / "critic.pt")
 
     # What hooks use
 
@@ -541,7 +510,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
-            more = self._play(self._refill_rows(attempt, rollout.summaries), attempt)
+            more = self._play(self._refill_rows(attempt), attempt)
             rollout = RolloutBatch.joined([rollout, more])
             kept = self._selected(rollout)
         self.rest_engine()
@@ -553,8 +522,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             advantages = self.advantages(chosen)
             check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))
         else:
-            nothing = without_update(self.state.global_step + 1, self.args.steps_per_rollout)
-            logger.warning("%s: the filter kept no group", nothing)
+            logger.warning("step %d: the filter kept no group of a rollout", self.state.global_step + 1)
         self._show(rollout, kept, chosen, advantages)
         batch = self._rows_to_train(rollout, chosen, advantages)
         if self.critic is not None:
@@ -603,6 +571,21 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         check_played(played, starts, strict=len(self._tasks.specs) > 1 or bool(self._extra))
         return played
 
+    def _play_together(
+        self, rows: Sequence[Mapping[str, Any]], starts: Sequence[Start], names: Sequence[str]
+    ) -> tuple[RolloutBatch, dict[str, float]]:
+        """Play rows that all processes know, each its share; the first comes again where a process would have fewer.
+
+        Returns:
+            All of it, in the order of the rows and then the repeated ones, and what reward functions logged.
+        """
+        processes = self.accelerator.num_processes
+        local = -(-len(rows) // processes)
+        padded = [*range(len(rows)), *[0] * (local * processes - len(rows))]
+        own = padded[self.accelerator.process_index * local :][:local]
+        mine = [rows[place] for place in own]
+        return self._rewarded(mine, self._played(mine, [starts[place] for place in own]), 1, names)
+
     def _rewarded(
         self, rows: Sequence[Mapping[str, Any]], played: list[Trajectory], group_size: int, names: Sequence[str]
     ) -> tuple[RolloutBatch, dict[str, float]]:
@@ -613,11 +596,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         reads = bool(self._extra) or self.log_completions  # the text of completions
-        shown = reward_columns(played, decode if reads else lambda ids: "")
-        prompts, completions, ids = (shown.pop(name) for name in ("prompts", "completions", "completion_ids"))
+        prompts = [[{"role": "user", "content": one.turns[0].observation}] for one in played]
+        ids = [list(one.token_ids[len(one.turns[0].prompt_ids) :]) for one in played]  # all after the first prompt
+        completions = [[{"role": "assistant", "content": decode(of_one) if reads else ""}] for of_one in ids]
         given = [
-            {**row, "prompt": prompt, **{name: column[place] for name, column in shown.items()}}
-            for place, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
+            {**row, "prompt": prompt, "trajectory": one, "episode_return": one.episode_return}
+            for row, prompt, one in zip(rows, prompts, played, strict=True)
         ]
         rewards, logged, columns = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
         if not bool(torch.isfinite(rewards[:, 0]).all()):
@@ -645,11 +629,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _figures(self, rollout: RolloutBatch, names: Sequence[str]) -> dict[str, float]:
         return rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
 
-    def _refill_rows(self, attempt: int, played: Sequence[TrajectorySummary] = ()) -> list[dict[str, Any]]:
-        """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them.
-
-        ``played`` is all that was played for this update before, for an algorithm that chooses by it.
-        """
+    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
+        """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them."""
         rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes
@@ -660,12 +641,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: torch.Tensor | None
     ) -> None:
         """Show advantages in TRL's table of completions, and the rollout to observers."""
-        if self.log_completions:
-            trl_seams.show_advantages(self, shown_advantages(rollout, kept, chosen, advantages, gather_object))
-        if self.observers:
+        if self.log_completions or self.observers:
             event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
             for observer in self.observers:
                 observer.on_rollout(event)
+        if self.log_completions:
+            means = [fmean(of_tokens) if of_tokens else 0.0 for of_tokens in event.advantages]
+            trl_seams.show_advantages(self, rollout.in_order(gather_object(means)))
 
     def _rows_to_train(
         self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor | None
@@ -706,7 +688,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             ratio = sampler_ratio(old, sampled, mask, kind, low, high, owners)
             unbounded = sampler_ratio(old, sampled, mask, kind, sequences=owners)
             batch["importance_sampling_ratio"] = ratio
-            self.record("train", sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
+            gaps, cut = (old - sampled).abs(), (ratio != unbounded).float()
+            self._means.add({"sampling/sampling_logp_difference/mean": gaps}, mask & ~gaps.isnan())
+            columns = {"sampling/importance_sampling_ratio/mean": ratio, "sampling/ratio_cut_share": cut}
+            self._means.add(columns, mask if ratio.shape == mask.shape else mask.any(dim=1, keepdim=True))
         if self.reference is not None:
             with self.reference.model() as model:
                 batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
@@ -716,8 +701,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         add_step_totals(self._buffer, accumulation, processes, self._total, self._begun)
         self._begun |= not self._buffer[0]["skip"]  # is read again only if the update takes further rollouts
-        packed = self._scorer.packed if self._scorer.shares_prefixes else None
-        self.record("train", position_metrics(self._total(count_positions(self._buffer, packed))))
 
     def _total(self, local: torch.Tensor) -> torch.Tensor:
         """The sum over all processes."""
@@ -760,7 +743,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if scores.router_loss is not None:
             loss = loss + self.router_aux_loss_coef * scores.router_loss * inputs["token_share"]
         if self.args.entropy_coef:
-            loss = loss - self.args.entropy_coef * entropy_bonus(scores.entropies, mask, inputs["step_tokens"])
+            bonus = aggregate(scores.entropies, mask, "token_mean", inputs["step_tokens"])
+            loss = loss - self.args.entropy_coef * bonus
         self._check_update(loss, scores, inputs, mask)
         if last and not skips:
             self.record("train", self._means.taken(self._total, self.accelerator.num_processes))
@@ -795,7 +779,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if anywhere:
             micro_batches_of_update = self.args.gradient_accumulation_steps
             place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches_of_update}"
-            raise_not_finite(loss, place, parts_of_loss(scores.logprobs, scores.entropies, inputs, mask))
+            raise_not_finite(loss, place, scores[:2], inputs, mask)
         self._means.add_largest("sampling/ratio_deviation_max", largest)
         if self._gaps is not None and not inputs["skip"]:
             self._gaps.append(measure_gap(scores.logprobs, inputs, self._sampler_slack))
@@ -844,15 +828,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             metric_key_prefix: As in TRL.
 
         Raises:
-            ArgumentError: If reward functions would lack columns, or a batch is not a whole number of groups.
+            ArgumentError: If reward functions would lack columns.
             OptionError: If the rows do not describe start states.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
-        if at_once % self.num_generations_eval:
-            raise ArgumentError(
-                f"an evaluation batch has {at_once} rows (per_device_eval_batch_size · processes), which "
-                f"num_generations_eval {self.num_generations_eval} does not divide; change one of them"
-            )
         if eval_dataset is None and self.eval_dataset is None:
             self.eval_dataset = self._rows_of(None)
         if eval_dataset is None or isinstance(eval_dataset, str):
@@ -878,22 +857,17 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _evaluated(self, dataset: Dataset, at_once: int) -> dict[str, float]:
         """The figures of all rows, played ``at_once`` on all processes together."""
         began = time.perf_counter()
-        size, processes = self.num_generations_eval, self.accelerator.num_processes
+        size = self.num_generations_eval
         rows = [dict(row) for row in dataset for _ in range(size)]
         names, parts = self._tasks.names_in_evaluation, list[RolloutBatch]()
         logged: list[tuple[int, dict[str, float]]] = []
         for first in range(0, len(rows), at_once):
             places = range(first, min(first + at_once, len(rows)))
-            local = -(-len(places) // processes)
-            padded = [*places, *[places[0]] * (local * processes - len(places))]  # repeated rows are not counted
-            own = padded[self.accelerator.process_index * local :][:local]
-            seeds = [rows[place]["seed"] for place in own]
             starts = [
-                Start.drawn(seed, [self.args.seed, False, 0, seed, place])
-                for seed, place in zip(seeds, own, strict=True)
+                Start.drawn(rows[place]["seed"], [self.args.seed, False, 0, rows[place]["seed"], place])
+                for place in places
             ]
-            mine = [rows[place] for place in own]
-            part, of_functions = self._rewarded(mine, self._played(mine, starts), 1, names)
+            part, of_functions = self._play_together([rows[place] for place in places], starts, names)
             parts.append(part.first(len(places)))
             logged.append((len(places), of_functions))
         figures = self._figures(replace(RolloutBatch.joined(parts), group_size=size), names)

@@ -51,27 +51,19 @@ def check_seams(trainer: GRPOTrainer) -> None:
 
     Call it when TRL's own constructor is through.
     """
+    tested = ", ".join(TESTED)
+    remedy = f"install a tested version ({tested}), or a newer ragen-trl"
     for name, parameters in _METHODS.items():
         method = getattr(GRPOTrainer, name, None)
         known = inspect.signature(method).parameters if callable(method) else {}
         missing = [one for one in parameters if one not in known]
         if missing:
-            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {_remedy()}")
+            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {remedy}")
     for name in _ATTRIBUTES:
         if not hasattr(trainer, name):
-            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {_remedy()}")
+            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {remedy}")
     if not trl.__version__.startswith(tuple(f"{one}." for one in TESTED)):
-        logger.info(
-            "TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, _tested()
-        )
-
-
-def _tested() -> str:
-    return ", ".join(TESTED)
-
-
-def _remedy() -> str:
-    return f"install a tested version ({_tested()}), or a newer ragen-trl"
+        logger.info("TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, tested)
 
 
 def token_scores(

@@ -35,15 +35,14 @@ def token_gae(
         (B, T) advantages and (B, T) returns (advantage + value, what the critic learns), both 0 where the mask is 0.
 
     Raises:
-        ValueError: If shapes differ, or there is a reward where nothing was sampled, because it would be lost.
+        ValueError: If there is a reward where nothing was sampled, because it would be lost.
 
     Example:
         >>> rewards, values = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.75]])
         >>> token_gae(rewards, values, torch.tensor([[1, 0, 1]]), gamma=1.0, lam=1.0)
         (tensor([[0.5000, 0.0000, 0.2500]]), tensor([[1., 0., 1.]]))
     """
-    mask, carried = _checked(rewards, values, mask, bootstrap, "put it on the last action token of its turn")
-    return _advantages_and_returns(rewards, values, mask, gamma, lam, carried)
+    return _advantages_and_returns(rewards, values, mask.bool(), gamma, lam, bootstrap)
 
 
 def turn_gae(
@@ -56,22 +55,10 @@ def turn_gae(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Advantage of each turn, taken as one action (Turn-PPO, arXiv 2512.17008); see ``spread_over_turns``.
 
-    Args:
-        turn_rewards: (B, K) reward of each turn.
-        turn_values: (B, K), V of the state in which each reply began; any value where the mask is 0.
-        turn_mask: (B, K), 1 at turns that were played.
-        gamma: Discount per turn.
-        lam: λ, per turn.
-        bootstrap: (B,) as in ``token_gae``.
-
-    Returns:
-        (B, K) advantages and (B, K) returns, both 0 where the mask is 0.
-
-    Raises:
-        ValueError: If shapes differ, or a turn that was not played has a reward.
+    As ``token_gae``, of (B, K) turns: ``turn_values`` are of the states in which replies began, ``turn_mask`` is 1 at
+    turns that were played, and the discount and λ are per turn.
     """
-    mask, carried = _checked(turn_rewards, turn_values, turn_mask, bootstrap, "set the mask to 1 for that turn")
-    return _advantages_and_returns(turn_rewards, turn_values, mask, gamma, lam, carried)
+    return _advantages_and_returns(turn_rewards, turn_values, turn_mask.bool(), gamma, lam, bootstrap)
 
 
 def bi_level_gae(
@@ -109,102 +96,55 @@ def bi_level_gae(
         (B, T) advantages and (B, T) returns (advantage + value), both 0 where ``turn_ids`` is -1.
 
     Raises:
-        ValueError: If shapes differ, turn ids decrease, a turn id has no reward, or a turn without tokens has one.
+        ValueError: If a turn without tokens has a reward.
     """
-    if values.shape != turn_ids.shape:
-        raise ValueError(f"values have shape {tuple(values.shape)}, turn_ids {tuple(turn_ids.shape)}; both are (B, T)")
-    ends = _turn_ends(turn_ids, turn_rewards.shape[1])  # (B, K)
-    turn_values = values.gather(1, ends.clamp(min=0))  # (B, K)
-    played, carried = _checked(turn_rewards, turn_values, ends >= 0, bootstrap, "a turn without tokens has none")
-    of_turn, _ = _advantages_and_returns(turn_rewards, turn_values, played, turn_gamma, lam, carried)
-    advantages = _within_turns(spread_over_turns(of_turn, turn_ids), values, turn_ids, ends, token_gamma, lam)
-    return advantages, torch.where(turn_ids >= 0, advantages + values, 0.0)
-
-
-def _within_turns(
-    from_turn: torch.Tensor,
-    values: torch.Tensor,
-    turn_ids: torch.Tensor,
-    ends: torch.Tensor,
-    gamma: float,
-    lam: float,
-) -> torch.Tensor:
-    """(B, T) advantages within each turn, backwards from ``from_turn`` (B, T) at its last token, ``ends`` (B, K)."""
     mask = turn_ids >= 0
-    positions = torch.arange(values.shape[1], device=values.device)
+    positions = torch.arange(turn_ids.shape[1], device=turn_ids.device).expand_as(turn_ids)
+    none = torch.full_like(turn_rewards, -1, dtype=torch.long)  # for a turn without tokens
+    ends = none.scatter_reduce(1, turn_ids.clamp(min=0).long(), torch.where(mask, positions, -1), "amax")  # (B, K)
+    turn_values = values.gather(1, ends.clamp(min=0))  # (B, K)
+    of_turn, _ = _advantages_and_returns(turn_rewards, turn_values, ends >= 0, turn_gamma, lam, bootstrap)
+    from_turn = spread_over_turns(of_turn, turn_ids)  # (B, T)
     at_end = mask & (ends.gather(1, turn_ids.clamp(min=0)) == positions)  # (B, T)
     advantages = torch.zeros_like(values)
     advantage = next_value = values.new_zeros(values.shape[0])  # (B,); each turn's last token overwrites them
     for t in reversed(range(values.shape[1])):
-        within = gamma * next_value - values[:, t] + gamma * lam * advantage
+        within = token_gamma * next_value - values[:, t] + token_gamma * lam * advantage
         advantage = torch.where(mask[:, t], torch.where(at_end[:, t], from_turn[:, t], within), advantage)
         next_value = torch.where(mask[:, t], values[:, t], next_value)
         advantages[:, t] = torch.where(mask[:, t], advantage, 0.0)
-    return advantages
+    return advantages, torch.where(mask, advantages + values, 0.0)
 
 
 def spread_over_turns(turn_values: torch.Tensor, turn_ids: torch.Tensor) -> torch.Tensor:
     """(B, T): each action token gets its turn's number of (B, K) ``turn_values``; 0 where (B, T) ``turn_ids`` is -1.
 
-    Raises:
-        ValueError: If the numbers of rows differ, or a turn id is K or more.
-
     Example:
         >>> spread_over_turns(torch.tensor([[0.5, -1.0]]), torch.tensor([[-1, 0, 0, -1, 1]]))
         tensor([[ 0.0000,  0.5000,  0.5000,  0.0000, -1.0000]])
     """
-    if turn_values.shape[0] != turn_ids.shape[0]:
-        raise ValueError(f"turn_values have {turn_values.shape[0]} rows, turn_ids {turn_ids.shape[0]}")
-    _refuse_unknown_turns(turn_ids, turn_values.shape[1])
     return torch.where(turn_ids >= 0, turn_values.gather(1, turn_ids.clamp(min=0)), 0.0)
 
 
-def _turn_ends(turn_ids: torch.Tensor, num_turns: int) -> torch.Tensor:
-    """(B, T) → (B, K): the position of each turn's last token, -1 for a turn without tokens."""
-    _refuse_unknown_turns(turn_ids, num_turns)
-    back = (turn_ids >= 0) & (turn_ids < turn_ids.cummax(dim=1).values)
-    if bool(back.any()):
-        row, column = back.nonzero()[0].tolist()
-        raise ValueError(f"turn ids of row {row} decrease at token {column}; number turns in the order of play")
-    positions = torch.arange(turn_ids.shape[1], device=turn_ids.device).expand_as(turn_ids)
-    found = torch.where(turn_ids >= 0, positions, -1)
-    none = torch.full((turn_ids.shape[0], num_turns), -1, dtype=torch.long, device=turn_ids.device)
-    return none.scatter_reduce(1, turn_ids.clamp(min=0).long(), found, "amax")
-
-
-def _refuse_unknown_turns(turn_ids: torch.Tensor, num_turns: int) -> None:
-    unknown = turn_ids >= num_turns
-    if bool(unknown.any()):
-        row, column = unknown.nonzero()[0].tolist()
-        found = int(turn_ids[row, column])
-        raise ValueError(f"turn id {found} at row {row}, token {column}, but only {num_turns} turns have a number")
-
-
-def _checked(
-    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, bootstrap: torch.Tensor | None, remedy: str
+def _advantages_and_returns(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    gamma: float,
+    lam: float,
+    bootstrap: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mask as booleans and the bootstrap as a tensor, after a check of shapes and of rewards that would be lost."""
-    if rewards.ndim != 2 or not rewards.shape == values.shape == mask.shape:
-        shapes = [tuple(tensor.shape) for tensor in (rewards, values, mask)]
-        raise ValueError(f"rewards, values and mask have shapes {shapes}; they must be equal, (rows, steps)")
-    if bootstrap is None:
-        bootstrap = values.new_zeros(values.shape[0])
-    elif bootstrap.shape != rewards.shape[:1]:
-        raise ValueError(f"bootstrap has shape {tuple(bootstrap.shape)}; it must be ({rewards.shape[0]},), one per row")
-    mask = mask.bool()
+    """The recursion over the steps where the mask is 1, for tokens or turns: (B, N) advantages and (B, N) returns."""
     lost = (rewards != 0) & ~mask
     if bool(lost.any()):
         row, column = lost.nonzero()[0].tolist()
-        raise ValueError(f"reward {rewards[row, column]:g} at row {row}, column {column} is masked out; {remedy}")
-    return mask, bootstrap
-
-
-def _advantages_and_returns(
-    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float, bootstrap: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The recursion over the steps where the mask is 1, for tokens or turns: (B, N) advantages and (B, N) returns."""
+        raise ValueError(
+            f"reward {rewards[row, column]:g} at row {row}, column {column} is masked out; put it on the last action "
+            "token of its turn, or on a turn that was played"
+        )
     advantages = torch.zeros_like(values)
-    advantage, next_value = torch.zeros_like(bootstrap), bootstrap  # (B,)
+    advantage = values.new_zeros(values.shape[0])  # (B,)
+    next_value = advantage if bootstrap is None else bootstrap
     for t in reversed(range(values.shape[1])):
         delta = rewards[:, t] + gamma * next_value - values[:, t]
         advantage = torch.where(mask[:, t], delta + gamma * lam * advantage, advantage)

@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import torch
 
-LengthNorm = Literal["sum", "mean", "const"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
 
 
@@ -77,7 +76,7 @@ def policy_loss(
         longest: L of ``"dr_grpo"``, tokens.
 
     Raises:
-        ValueError: If the kind is unknown, a clip range is out of bounds or shapes do not fit.
+        ValueError: If the kind is unknown, or advantages have another shape.
 
     Example:
         >>> zeros, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
@@ -128,7 +127,7 @@ def clipped_surrogate(
     epsilon_high: float,
     dual_clip: float | None = None,
 ) -> torch.Tensor:
-    r"""PPO's clipped loss of each token, with the asymmetric range of StarPO-S ("clip-higher").
+    r"""(B, T) PPO's clipped loss of each token, with the asymmetric range of StarPO-S ("clip-higher"); unmasked.
 
     .. math:: \ell_t = -\min(\rho_t A_t,\ \mathrm{clip}(\rho_t, 1 - \epsilon_{lo}, 1 + \epsilon_{hi}) A_t),
        \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
@@ -145,11 +144,8 @@ def clipped_surrogate(
         epsilon_high: Clip above 1, at least 0.
         dual_clip: c, above 1; ``None`` for no bound.
 
-    Returns:
-        (B, T) losses, unmasked: ``aggregate`` leaves environment tokens out.
-
     Raises:
-        ValueError: If a clip range is outside the bounds given here, or the advantages have another shape.
+        ValueError: If the advantages have another shape, which would broadcast.
 
     Example:
         >>> ratio = torch.tensor([[1.5, 0.5, 5.0]])
@@ -157,7 +153,6 @@ def clipped_surrogate(
         >>> clipped_surrogate(ratio.log(), torch.zeros(1, 3), advantages, 0.2, 0.28, dual_clip=3.0)
         tensor([[-1.2800, -0.5000,  3.0000]])
     """
-    _check_clips(epsilon_low, epsilon_high, dual_clip)
     if advantages.shape not in (logprobs.shape, (len(logprobs), 1)):
         raise ValueError(
             f"advantages has shape {tuple(advantages.shape)} and logprobs {tuple(logprobs.shape)}; give one advantage "
@@ -170,22 +165,8 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
-def _check_clips(epsilon_low: float, epsilon_high: float, dual_clip: float | None) -> None:
-    if not (0 <= epsilon_low < 1 and epsilon_high >= 0):
-        raise ValueError(
-            f"clip range is epsilon_low={epsilon_low}, epsilon_high={epsilon_high}; "
-            "epsilon_low lies in [0, 1) and epsilon_high is at least 0"
-        )
-    if dual_clip is not None and dual_clip <= 1:
-        raise ValueError(f"dual_clip is {dual_clip}; it bounds ratios above 1, so choose a number above 1, or None")
-
-
 def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
-    """(B,) what the other rows of each row's sequence add up to.
-
-    Args:
-        row_sums: (B,) a sum over each row's tokens.
-        sequences: (B,) index of the sequence that each row is a part of.
+    """(B,) what the other rows of each row's sequence add up to; ``sequences`` (B,) has the index of each row's.
 
     Example:
         >>> sums_of_others(torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 1, 1, 1]))
@@ -207,14 +188,9 @@ def sequence_log_ratios(
        s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
 
     Every token has the value of its sequence's ratio, which the clip compares, and its own gradient. If all advantages
-    of a sequence are equal, the gradient of the mean over its tokens is GSPO's.
-
-    Args:
-        logprobs: (B, T) log-probabilities under the trained policy, nats.
-        old_logprobs: (B, T) the same under the policy that sampled, without gradient.
-        mask: (B, T) 1 at sampled tokens.
-        others: For rows that are parts of sequences: (B,) the log-ratios of a sequence's tokens in other rows, added
-            up, and (B,) the number of all its sampled tokens.
+    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. Arguments are as in `policy_loss`; for
+    rows that are parts of sequences, ``others`` are (B,) the log-ratios of a sequence's tokens in other rows, added up,
+    and (B,) the number of all its sampled tokens.
 
     Example:
         >>> sequence_log_ratios(torch.tensor([[0.3, 0.1]]), torch.zeros(1, 2), torch.ones(1, 2))
@@ -225,6 +201,42 @@ def sequence_log_ratios(
     elsewhere, count = (0.0, used.sum(dim=1)) if others is None else others
     means = ((differences.sum(dim=1) + elsewhere) / count.clamp(min=1))[:, None]  # (B, 1)
     return means.detach() + (logprobs - logprobs.detach())
+
+
+def sampler_ratio(
+    trained: torch.Tensor,
+    sampled: torch.Tensor,
+    mask: torch.Tensor,
+    mode: str,
+    low: float | None = None,
+    high: float | None = None,
+    sequences: torch.Tensor | None = None,
+) -> torch.Tensor:
+    r"""TRL's importance ratio of the policy that is trained to the one that sampled (vLLM), cut off at bounds.
+
+    .. math:: w_t = \frac{\pi_{old}(y_t)}{\pi_{sampler}(y_t)}, \quad w = \prod_{t:\,m_t = 1} w_t
+
+    Args:
+        trained: (B, T) log-probabilities as the trainer computes them, nats.
+        sampled: (B, T) the same as the sampler gave them. NaN, for a token that it could not score, is no correction.
+        mask: (B, T), 1 at sampled tokens.
+        mode: "token_truncate" or "token_mask" for the ratio of each token, "sequence_truncate" or "sequence_mask" for
+            each row's. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
+        low: Lower bound; ``None``: none.
+        high: Upper bound; ``None``: none.
+        sequences: (B,) for rows that are parts of sequences: the index of each row's sequence, whose ratio it then has.
+
+    Returns:
+        (B, T) for tokens, (B, 1) for rows; 1 at environment tokens.
+    """
+    level, treatment = mode.split("_")
+    difference = ((trained - sampled) * mask).nan_to_num(nan=0.0)
+    if level == "sequence":
+        total = difference.sum(dim=1)
+        difference = (total if sequences is None else total + sums_of_others(total, sequences))[:, None]
+    ratio = difference.exp()
+    bounded = ratio.clamp(low, high) if (low, high) != (None, None) else ratio
+    return bounded if treatment == "truncate" else ratio.masked_fill(ratio != bounded, 0.0)
 
 
 def value_loss(
@@ -266,20 +278,12 @@ def value_loss(
 def kl_penalty(
     logprobs: torch.Tensor, ref_logprobs: torch.Tensor, estimator: Literal["k1", "k2", "k3"]
 ) -> torch.Tensor:
-    r"""Estimate of KL(π ‖ π_ref) from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
+    r"""Estimate of KL(π ‖ π_ref) in nats from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
 
     k1 = d, k2 = d²/2, k3 = :math:`e^{-d} - 1 + d` (Schulman, "Approximating KL divergence", 2020); k1 and k3 are
     unbiased, so inside a reward any of them will do. As a loss they differ. Over the policy's own samples the expected
     gradient of k2 is the gradient of KL(π ‖ π_ref), k3 gives KL(π_ref ‖ π), and k1 gives zero. The importance ratio
     times k3, TRL's default, gives KL(π ‖ π_ref), also on samples of an older policy.
-
-    Args:
-        logprobs: Log-probabilities of sampled tokens under the policy, nats, any shape.
-        ref_logprobs: The same under the reference.
-        estimator: Which of the three.
-
-    Raises:
-        ValueError: If the estimator is unknown.
 
     Example:
         >>> kl_penalty(torch.tensor(-1.5), torch.tensor(-1.0), "k3")
@@ -288,37 +292,7 @@ def kl_penalty(
     difference = logprobs - ref_logprobs
     if estimator == "k1":
         return difference
-    if estimator == "k2":
-        return difference.square() / 2
-    if estimator == "k3":
-        return torch.expm1(-difference) + difference
-    raise ValueError(f"estimator is {estimator!r}; choose 'k1', 'k2' or 'k3'")
-
-
-def token_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """(...) entropy of each next-token distribution, nats, at least float32.
-
-    Args:
-        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for an excluded token.
-    """
-    logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
-    probs = logprobs.exp()
-    return -(probs * logprobs.masked_fill(probs == 0, 0.0)).sum(dim=-1)  # 0 · -inf is NaN; its limit is 0
-
-
-def entropy_bonus(
-    entropies: torch.Tensor, mask: torch.Tensor, normaliser: torch.Tensor | float | None = None
-) -> torch.Tensor:
-    """Mean entropy of the sampled tokens. *Subtract* a multiple of it from a loss.
-
-    TRL's own bonus is a mean per micro-batch, so its step depends on how a batch was split.
-
-    Args:
-        entropies: (B, T) as ``token_entropy`` gives them.
-        mask: (B, T) 1 at sampled tokens.
-        normaliser: Sampled tokens of the whole batch; the default is the count in ``mask``.
-    """
-    return aggregate(entropies, mask, "token_mean", normaliser)
+    return difference.square() / 2 if estimator == "k2" else torch.expm1(-difference) + difference
 
 
 def aggregate(
@@ -348,13 +322,10 @@ def aggregate(
         length: L of ``constant_length``, tokens.
 
     Raises:
-        ValueError: If the shapes differ, the mode is unknown, ``constant_length`` has no ``length``, or another mode
-            has one.
+        ValueError: If the shapes differ, which would broadcast.
     """
     if per_token.shape != mask.shape:
         raise ValueError(f"per_token has shape {tuple(per_token.shape)} and mask {tuple(mask.shape)}; both are (B, T)")
-    if (length is not None) != (mode == "constant_length"):
-        raise ValueError(f"mode is {mode!r} and length is {length}; 'constant_length' needs one, the others take none")
     used = mask.bool()
     lengths = used.sum(dim=1)  # (B,)
     sums = per_token.masked_fill(~used, 0.0).sum(dim=1)  # (B,)
@@ -363,39 +334,7 @@ def aggregate(
         sums = sums / lengths.clamp(min=1)
     elif mode == "constant_length":
         sums = sums / length
-    elif mode not in ("token_mean", "seq_mean_token_sum"):
-        raise ValueError(
-            f"mode is {mode!r}; choose 'token_mean', 'seq_mean_token_mean', 'seq_mean_token_sum' or 'constant_length'"
-        )
     return sums.sum() / (count.clamp(min=1) if normaliser is None else normaliser)
-
-
-def trajectory_log_ratios(
-    logprobs: torch.Tensor,
-    ref_logprobs: torch.Tensor,
-    action_mask: torch.Tensor,
-    length_norm: LengthNorm = "sum",
-    const_length: float | None = None,
-) -> torch.Tensor:
-    r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
-
-    The environment's part cancels, so only sampled tokens count. ``regression_loss`` explains the arguments.
-
-    Raises:
-        ValueError: If ``length_norm`` is unknown, ``"const"`` has no ``const_length``, or another one has it.
-    """
-    if (const_length is not None) != (length_norm == "const"):
-        raise ValueError(f"length_norm is {length_norm!r}, const_length is {const_length}; only 'const' takes a length")
-    used = action_mask.bool()
-    wide = torch.promote_types(logprobs.dtype, torch.float32)
-    sums = (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
-    if length_norm == "sum":
-        return sums
-    if length_norm == "mean":
-        return sums / used.sum(dim=1).clamp(min=1)
-    if length_norm == "const":
-        return sums / const_length
-    raise ValueError(f"length_norm is {length_norm!r}; choose 'sum', 'mean' or 'const'")
 
 
 def regression_loss(
@@ -406,17 +345,17 @@ def regression_loss(
     soft_values: torch.Tensor,
     beta2: float,
     scale: Literal["unit", "paper"] = "unit",
-    length_norm: LengthNorm = "sum",
-    const_length: float | None = None,
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
     parts: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
-    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
+    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2, \qquad
+       \Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})
 
-    ``"unit"`` divides by :math:`2 \beta_2`. That keeps the optimum, and at the reference its gradient is REINFORCE's.
+    The environment's part cancels, so only sampled tokens count. ``"unit"`` divides by :math:`2 \beta_2`. That keeps
+    the optimum, and at the reference its gradient is REINFORCE's.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -426,46 +365,22 @@ def regression_loss(
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
-        length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``) or by the trajectory's sampled
-            tokens (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
-        const_length: Tokens by which ``"const"`` divides.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
-        parts: For parts of trajectories, with ``"sum"``: (B,) what other rows add to Δ, (B,) a row's share of the loss.
+        parts: For parts of trajectories: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
     Returns:
-        The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
-
-    Raises:
-        ValueError: If a shape or an option is not one of these.
+        The loss, Δ (B,), and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
     """
-    _check_regression(logprobs, returns, soft_values, scale, beta2, residual_cap)
+    used = action_mask.bool()
     elsewhere, share = parts or (0.0, 1.0)
-    log_ratios = elsewhere + trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
+    wide = torch.promote_types(logprobs.dtype, torch.float32)
+    log_ratios = elsewhere + (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
     residuals = beta2 * log_ratios - (returns - soft_values)
-    losses, filler = _squared_up_to(residuals.abs(), residual_cap), ~action_mask.bool().any(dim=1)
+    sizes, filler = residuals.abs(), ~used.any(dim=1)
+    capped = sizes if residual_cap is None else sizes.clamp(max=residual_cap)
+    losses = capped * (2 * sizes - capped)  # the square up to the cap, then its tangent
     # A row's value is a share of its trajectory's loss, its gradient the whole loss's gradient by the row's own tokens.
     total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()
     total = total if scale == "paper" else total / (2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals
-
-
-def _check_regression(
-    logprobs: torch.Tensor,
-    returns: torch.Tensor,
-    soft_values: torch.Tensor,
-    scale: str,
-    beta2: float,
-    residual_cap: float | None,
-) -> None:
-    if not returns.shape == soft_values.shape == logprobs.shape[:1]:
-        shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
-        raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
-    if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
-        given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
-        raise ValueError(f"{given}; scale must be 'unit' or 'paper', and the numbers must be positive")
-
-
-def _squared_up_to(sizes: torch.Tensor, cap: float | None) -> torch.Tensor:
-    capped = sizes if cap is None else sizes.clamp(max=cap)
-    return capped * (2 * sizes - capped)

@@ -1,4 +1,4 @@
-r"""Soft values of start states: A\*-PO's V*, how certain it is, and when it is out of date.
+r"""Soft values of start states: A\*-PO's V*, and how certain it is.
 
 Everything is computed in float64, because with a small β the exponents differ by hundreds. V* is the value of
 *trajectories*: where outcomes are random, it treats a lucky outcome like a good choice and lies above the soft value of
@@ -10,7 +10,6 @@ import math
 
 import torch
 
-from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.system.float64 import in_float64
 
 
@@ -28,14 +27,11 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
     Returns:
         (...) float64.
 
-    Raises:
-        ValueError: If β is not positive, there is no return, or a return is not finite.
-
     Example:
         >>> soft_value(torch.tensor([0.0, 0.0, 0.0, 1.0]), beta=0.5)
         tensor(0.4772, dtype=torch.float64)
     """
-    returns = _checked(returns, beta)
+    returns = in_float64(returns)
     most = returns.amax(dim=-1)
     # log1p and expm1 keep the digits that log and exp would lose to the 1 when β is large.
     return most + beta * torch.log1p(torch.expm1((returns - most.unsqueeze(-1)) / beta).mean(dim=-1))
@@ -66,17 +62,12 @@ def soft_value_std_error(
 
     Returns:
         (...) float64, in units of the return. 0 only if neither the sample nor the pool has any spread.
-
-    Raises:
-        ValueError: As ``soft_value``, for either set of returns, or if ``prior_count`` is negative.
     """
-    if prior_count < 0:
-        raise ValueError(f"prior_count is {prior_count}; it is a number of returns, so give at least 0")
-    returns = _checked(returns, beta)
+    returns = in_float64(returns)
     num_samples = returns.shape[-1]
     pool, shares = returns, 0.0
     if pooled is not None:
-        pool = _checked(pooled, beta).expand(*returns.shape[:-1], -1)
+        pool = in_float64(pooled).expand(*returns.shape[:-1], -1)
         shares = prior_count
     most = torch.maximum(returns.amax(dim=-1, keepdim=True), pool.amax(dim=-1, keepdim=True))
     weights, pool_weights = ((values - most).div(beta).exp() for values in (returns, pool))
@@ -88,65 +79,5 @@ def soft_value_std_error(
 
 
 def return_range(returns: torch.Tensor) -> float:
-    """Largest minus smallest return. In this unit β₁ and β₂ mean the same in every environment.
-
-    Raises:
-        ValueError: If there is no return, or one is not finite.
-    """
-    returns = _checked(returns, beta=1.0)
+    """Largest minus smallest return. In this unit β₁ and β₂ mean the same in every environment."""
     return (returns.max() - returns.min()).item()
-
-
-def is_stale(
-    returns: torch.Tensor,
-    soft_values: torch.Tensor,
-    std_errors: torch.Tensor,
-    starts: torch.Tensor,
-    threshold: float = 3.0,
-) -> bool:
-    r"""Whether V* is out of date: the policy's returns lie above V* by more than chance allows.
-
-    True if :math:`\overline{R - V^*} > k \cdot \mathrm{SE}` with
-    :math:`\mathrm{SE}^2 = \mathrm{Var}(R - V^*)/n + \sum_s (n_s \mathrm{SE}_s)^2 / n^2`. The first term is chance
-    in the returns. The second is the error of V*, which the :math:`n_s` trajectories from one start state share.
-
-    The test is one-sided: V* is at least the reference's mean return, so a policy that has just left the reference
-    rightly lies *below* V*. Once it earns more on average, nearly every trajectory is reinforced, good or bad.
-
-    Args:
-        returns: (n,) returns of the policy over a window of training.
-        soft_values: (n,) the V* that each return was compared with.
-        std_errors: (n,) their standard errors, see ``soft_value_std_error``.
-        starts: (n,) integers, equal for trajectories that share a start state and therefore a V*.
-        threshold: k, standard errors.
-
-    Returns:
-        ``False`` for fewer than 2 trajectories, because they do not show how large chance is.
-
-    Raises:
-        ValueError: If the shapes differ.
-    """
-    if not returns.shape == soft_values.shape == std_errors.shape == starts.shape:
-        shapes = [tuple(tensor.shape) for tensor in (returns, soft_values, std_errors, starts)]
-        raise ValueError(f"returns, soft_values, std_errors and starts have shapes {shapes}; all must be (n,)")
-    count = returns.numel()
-    if count < 2:
-        return False
-    returns = in_float64(returns)
-    gaps = returns - in_float64(soft_values)
-    _, index = starts.unique(return_inverse=True)
-    errors = in_float64(std_errors)
-    shared = gaps.new_zeros(count).index_add(0, index.to(gaps.device), errors)  # Σ over a start is n_s · SE_s
-    error = (gaps.var(correction=1) / count + shared.square().sum() / count**2).sqrt()
-    rounding = ZERO_STD * returns.abs().max().clamp(min=1.0)
-    return bool(gaps.mean() > torch.maximum(threshold * error, rounding))
-
-
-def _checked(returns: torch.Tensor, beta: float) -> torch.Tensor:
-    if not beta > 0:
-        raise ValueError(f"beta is {beta}; choose a positive number, such as half the range of the returns")
-    if returns.numel() == 0:
-        raise ValueError("a soft value needs at least one return; play an episode from this start state first")
-    if not bool(torch.isfinite(returns).all()):
-        raise ValueError(f"returns are {returns.tolist()}; a reward was NaN or infinite")
-    return in_float64(returns)

@@ -46,18 +46,12 @@ def gigpo_advantages(
     Returns:
         (P · G, K) advantages, 0 where the mask is 0. Returns that are equal up to rounding give exactly 0.
 
-    Raises:
-        ValueError: If shapes, groups or numbers of anchors do not fit, a turn that was not played has a reward, or
-            ``scale`` is unknown.
-
     Example:
         >>> rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
         >>> gigpo_advantages(rewards, mask, [["start", "left"], ["start", "right"]], 2, gamma=0.5, scale="none")
         tensor([[ 0.7500,  0.5000],
                 [-0.7500, -0.5000]])
     """
-    if scale not in ("group", "none"):
-        raise ValueError(f"scale is {scale!r}; choose 'group' or 'none'")
     mask, steps = turn_mask.bool(), torch.zeros_like(turn_rewards)
     step_returns, _ = turn_gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
     states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
@@ -98,13 +92,7 @@ def mt_grpo_advantages(
 
     Returns:
         (P · G, K) advantages, 0 where the mask is 0. Rewards that are equal up to rounding give exactly 0.
-
-    Raises:
-        ValueError: If shapes or groups do not fit.
     """
-    if turn_rewards.ndim != 2 or turn_rewards.shape != turn_mask.shape or turn_rewards.shape[:1] != outcomes.shape:
-        shapes = [tuple(tensor.shape) for tensor in (turn_rewards, turn_mask, outcomes)]
-        raise ValueError(f"turn_rewards, turn_mask and outcomes have shapes {shapes}; use (B, K), (B, K), (B,)")
     of_outcome = group_advantages(outcomes, group_size, ddof=ddof, eps=eps)  # (P · G,)
     rows, columns = turn_rewards.shape
     mask = turn_mask.bool()
@@ -118,13 +106,10 @@ def mt_grpo_advantages(
 
 def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[int], group_size: int) -> torch.Tensor:
     """(N,) the number of each turn's state, row by row; the same anchor in another group is another state."""
-    if len(anchors) != len(num_turns):
-        raise ValueError(f"{len(anchors)} rows of anchors for {len(num_turns)} trajectories")
     numbers: dict[tuple[int, Hashable], int] = {}
     states = []
     for row, (row_anchors, count) in enumerate(zip(anchors, num_turns, strict=True)):
-        if len(row_anchors) != count:
-            raise ValueError(f"row {row} has {len(row_anchors)} anchors for {count} turns; give one per played turn")
+        assert len(row_anchors) == count
         states += [numbers.setdefault((row // group_size, anchor), len(numbers)) for anchor in row_anchors]
     return torch.tensor(states, dtype=torch.long)
 

@@ -4,19 +4,20 @@ Which episodes are used depends only on their outcomes, never on the batch size,
 or the contents of a cache.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from ragen_envs import wilson_interval
 from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
-from ragen_trl.astar_po.reference_play import ReferencePlayer
-from ragen_trl.astar_po.value_cache import Sample
-from ragen_trl.errors import UserError
+from ragen_trl.astar_po.value_cache import Request, Sample
+from ragen_trl.errors import NotFiniteError, UserError
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
 
@@ -71,22 +72,9 @@ class ReferenceValues:
     return_range: float
     beta1: float
 
-    def of(self, seed: int) -> StartValue:
-        """The value of a start state; ``ValueError`` if the reference never played from it."""
-        if seed not in self.starts:
-            raise ValueError(
-                f"there is no V* for start seed {seed}, only for {len(self.starts)} others; estimate the values of all "
-                "start states to train on"
-            )
-        return self.starts[seed]
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "ReferenceValues":
-        """From the result of ``as_dict``; seeds may be strings, as in JSON."""
+        """From what ``dataclasses.asdict`` gives, also if it has gone through JSON, where seeds are strings."""
         starts = {int(seed): StartValue(**start) for seed, start in fields["starts"].items()}
         return cls(**{**fields, "starts": starts})
 
@@ -106,8 +94,7 @@ class ReferenceValues:
 
     def summary(self) -> dict[str, float]:
         """Figures of all start states together, for logs and JSON."""
-        starts = list(self.starts.values())
-        figures = asdict(self)
+        starts, figures = list(self.starts.values()), asdict(self)
         del figures["starts"]
         return {
             "starts": len(starts),
@@ -121,116 +108,144 @@ class ReferenceValues:
         }
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """How well V* must be known, and in which units; `AStarPOConfig` has checked the values.
+class ReferenceSamples:
+    """Outcomes of the reference by start seed and sample index: those that are known, and played ones for the others.
 
-    Attributes:
-        beta1: β₁ in units of the return range.
-        return_range: Largest minus smallest possible return; measured over all samples if unset.
-        samples: First samples of each start.
-        max_samples: Most samples of a start.
-        std_error: Standard error of V* at which to stop, in units of the return range.
+    Every batch is stored before the next one begins, so a killed run never plays an episode twice.
+
+    Args:
+        play: Plays one episode for each request, on all processes together, and returns the outcomes in order; NaN is
+            the return of an episode whose environment failed.
+        known: What is known, the same on all processes.
+        batch_size: Episodes that are played at the same time.
+        store: Called with each batch, to keep it.
     """
 
-    beta1: float
-    return_range: float | None
-    samples: int
-    max_samples: int
-    std_error: float
+    def __init__(
+        self,
+        play: Callable[[list[Request]], Sequence[Sample]],
+        known: Mapping[Request, Sample] | None = None,
+        batch_size: int = 128,
+        store: Callable[[Mapping[Request, Sample]], None] = lambda samples: None,
+    ) -> None:
+        self._play, self._known, self._batch_size, self._store = play, dict(known or {}), batch_size, store
+        self.num_played = 0
+
+    def first(self, counts: Mapping[int, int], bar: "tqdm[Any] | None" = None) -> dict[int, list[Sample]]:
+        """The first ``counts[seed]`` samples of each start, and no more even if more are known.
+
+        Raises:
+            NotFiniteError: If an environment failed twice in an episode, or a return is infinite.
+        """
+        requests = [(seed, index) for seed, count in counts.items() for index in range(count)]
+        missing = [request for request in requests if request not in self._known]
+        if bar is not None:
+            bar.total = (bar.total or 0) + len(missing)
+            bar.refresh()
+        for begin in range(0, len(missing), self._batch_size):
+            batch = missing[begin : begin + self._batch_size]
+            found = dict(zip(batch, self._play(batch), strict=True))
+            failed = [request for request, sample in found.items() if math.isnan(sample.episode_return)]
+            if failed:  # once more with the same seeds: the environment may work again
+                found |= zip(failed, self._play(failed), strict=True)
+            for (seed, index), sample in found.items():
+                if not math.isfinite(sample.episode_return):
+                    raise NotFiniteError(
+                        f"sample {index} of start {seed} has return {sample.episode_return}; NaN stands for an "
+                        "environment that failed twice, whose traceback is in the log: repair it"
+                    )
+            self._store(found)
+            self._known.update(found)
+            self.num_played += len(batch)
+            if bar is not None:
+                bar.update(len(batch))
+        return {seed: [self._known[seed, index] for index in range(count)] for seed, count in counts.items()}
 
 
 def estimate_values(
-    seeds: Sequence[int], player: ReferencePlayer, accuracy: Accuracy, progress: bool = False
+    seeds: Sequence[int],
+    samples: ReferenceSamples,
+    beta1: float,
+    first_samples: int,
+    max_samples: int,
+    std_error: float,
+    unit: float | None = None,
+    progress: bool = False,
 ) -> ReferenceValues:
     """Play the reference policy and estimate V* of every start state; all processes get the same values.
 
     After the first samples of each start, samples are doubled, round by round, up to ``max_samples``, where all returns
     are equal and where the standard error is above the target.
 
+    Args:
+        seeds: Start states, at least one.
+        samples: Where episodes come from.
+        beta1: β₁ in units of the return range.
+        first_samples: Samples of each start to begin with.
+        max_samples: Most samples of a start.
+        std_error: Standard error of V* at which to stop, in units of the return range.
+        unit: The return range; unset: the largest minus the smallest return of all samples.
+        progress: Whether to show a bar.
+
     Raises:
         ReferenceNeverSucceedsError: If no episode succeeded.
         NothingToLearnError: If no start has returns that differ.
-        ValueError: If there are no seeds, or as in ``ReferencePlayer.play``.
     """
-    if len(seeds) == 0:
-        raise ValueError("there are no seeds; give the start states to train on")
-    counts, played_before = dict.fromkeys(map(int, seeds), accuracy.samples), player.num_played
-    with progress_bar(0, "reference", "episode", hidden=not progress or player.processes.index > 0) as bar:
+    counts, played_before = dict.fromkeys(map(int, seeds), first_samples), samples.num_played
+    with progress_bar(0, "reference", "episode", hidden=not progress) as bar:
         while True:
-            samples = player.play(counts, bar)
-            returns = {seed: _returns(found) for seed, found in samples.items()}
+            found = samples.first(counts, bar)
+            returns = {
+                seed: float64_tensor([sample.episode_return for sample in of_start], torch.device("cpu"))
+                for seed, of_start in found.items()
+            }
             pool = torch.cat(list(returns.values()))
-            unit = accuracy.return_range or return_range(pool)
-            errors = _std_errors(returns, pool, accuracy.beta1 * unit)
-            unsure = {seed for seed, error in errors.items() if error > accuracy.std_error * unit}
-            unsure |= {seed for seed, found in returns.items() if not _has_spread(found)}
-            more = {seed: min(2 * counts[seed], accuracy.max_samples) for seed in counts if seed in unsure}
+            scale = unit or return_range(pool)
+            errors = dict.fromkeys(returns, math.inf)  # if all returns are equal, which gives no scale
+            if _has_spread(pool):
+                for seed, of_start in returns.items():
+                    errors[seed] = soft_value_std_error(of_start, beta1 * scale, pool).item()
+            unsure = {seed for seed in counts if errors[seed] > std_error * scale or not _has_spread(returns[seed])}
+            more = {seed: min(2 * counts[seed], max_samples) for seed in counts if seed in unsure}
             if more == {seed: counts[seed] for seed in more}:
                 break
             counts.update(more)
-    _check_success(samples, pool)
-    _check_spread(returns)
-    first = [sample.success for found in samples.values() for sample in found[: accuracy.samples]]
-    low, high = wilson_interval(sum(first), len(first))
-    return ReferenceValues(
-        starts={seed: _start_value(found, accuracy.beta1 * unit, errors[seed]) for seed, found in samples.items()},
-        episodes=pool.numel(),
-        played=player.num_played - played_before,
-        success=sum(first) / len(first),
-        success_low=low,
-        success_high=high,
-        return_range=unit,
-        beta1=accuracy.beta1 * unit,
-    )
-
-
-def _start_value(samples: Sequence[Sample], beta: float, std_error: float) -> StartValue:
-    returns = _returns(samples)
-    return StartValue(
-        samples=len(samples),
-        successes=sum(sample.success for sample in samples),
-        mean=returns.mean().item(),
-        value=soft_value(returns, beta).item(),
-        std_error=std_error,
-        zero_variance=not _has_spread(returns),
-    )
-
-
-def _std_errors(returns: Mapping[int, torch.Tensor], pool: torch.Tensor, beta: float) -> dict[int, float]:
-    """Standard error of each V*; infinite if all returns are equal, which gives no scale."""
-    if not _has_spread(pool):
-        return dict.fromkeys(returns, float("inf"))
-    return {seed: soft_value_std_error(found, beta, pool).item() for seed, found in returns.items()}
-
-
-def _returns(samples: Sequence[Sample]) -> torch.Tensor:
-    return float64_tensor([sample.episode_return for sample in samples], torch.device("cpu"))
+    _check_worth(found, returns)
+    won = [sample.success for of_start in found.values() for sample in of_start[:first_samples]]
+    low, high = wilson_interval(sum(won), len(won))
+    starts = {
+        seed: StartValue(
+            samples=len(found[seed]),
+            successes=sum(sample.success for sample in found[seed]),
+            mean=of_start.mean().item(),
+            value=soft_value(of_start, beta1 * scale).item(),
+            std_error=errors[seed],
+            zero_variance=not _has_spread(of_start),
+        )
+        for seed, of_start in returns.items()
+    }
+    played = samples.num_played - played_before
+    return ReferenceValues(starts, pool.numel(), played, sum(won) / len(won), low, high, scale, beta1 * scale)
 
 
 def _has_spread(returns: torch.Tensor) -> bool:
     return return_range(returns) > ZERO_STD * max(1.0, returns.abs().max().item())
 
 
-def _check_success(played: Mapping[int, Sequence[Sample]], pool: torch.Tensor) -> None:
-    if any(sample.success for samples in played.values() for sample in samples):
-        return
-    episodes = pool.numel()
-    bound = wilson_interval(0, episodes)[1]
-    raise ReferenceNeverSucceedsError(
-        f"none of {episodes} episodes from {len(played)} start states succeeded (success rate at most {bound:.2%} with "
-        f"95 % confidence; return {pool.mean().item():.3g} on average, {pool.max().item():.3g} at most), and A*-PO "
-        "cannot learn what its reference never does; warm-start the model on the oracle's play, make the environment "
-        "easier, or raise max_reference_samples"
-    )
-
-
-def _check_spread(returns: Mapping[int, torch.Tensor]) -> None:
-    if any(_has_spread(found) for found in returns.values()):
-        return
-    means = [found.mean().item() for found in returns.values()]
-    raise NothingToLearnError(
-        f"from each of {len(returns)} start states all episodes of the reference earned the same (returns "
-        f"{min(means):.3g} to {max(means):.3g}), so there is nothing to learn; raise the temperature or "
-        "max_reference_samples, or take other start states or another reference"
-    )
+def _check_worth(found: Mapping[int, Sequence[Sample]], returns: Mapping[int, torch.Tensor]) -> None:
+    """Raise unless some episode succeeded, and from some start the returns differ."""
+    pool = torch.cat(list(returns.values()))
+    if not any(sample.success for samples in found.values() for sample in samples):
+        bound = wilson_interval(0, len(pool))[1]
+        raise ReferenceNeverSucceedsError(
+            f"none of {len(pool)} episodes from {len(found)} start states succeeded (success rate at most {bound:.2%} "
+            f"with 95 % confidence; return {pool.mean().item():.3g} on average, {pool.max().item():.3g} at most), and "
+            "A*-PO cannot learn what its reference never does; warm-start the model on the oracle's play, make the "
+            "environment easier, or raise max_reference_samples"
+        )
+    if not any(_has_spread(of_start) for of_start in returns.values()):
+        raise NothingToLearnError(
+            f"from each of {len(returns)} start states all episodes of the reference earned the same (returns "
+            f"{pool.min().item():.3g} to {pool.max().item():.3g}), so there is nothing to learn; raise the temperature "
+            "or max_reference_samples, or take other start states or another reference"
+        )

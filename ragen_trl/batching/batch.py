@@ -21,29 +21,6 @@ _COMPLETION_KEYS = (
 )
 
 
-def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
-    """The output that TRL expects of a ``rollout_func``: one entry per trajectory.
-
-    The completion is everything after the first prompt. ``env_mask`` is 1 at sampled tokens: this is where TRL gets the
-    loss mask. Environment tokens have log-probability 0.
-
-    Returns:
-        ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists), and for reward functions
-        ``episode_return`` and the ``trajectory`` itself.
-    """
-    keys = ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_return", "trajectory")
-    output: dict[str, list[Any]] = {key: [] for key in keys}
-    for trajectory in trajectories:
-        first = len(trajectory.turns[0].prompt_ids)
-        output["prompt_ids"].append(list(trajectory.token_ids[:first]))
-        output["completion_ids"].append(list(trajectory.token_ids[first:]))
-        output["logprobs"].append(list(trajectory.logprobs[first:]))
-        output["env_mask"].append(list(trajectory.action_mask[first:]))
-        output["episode_return"].append(trajectory.episode_return)
-        output["trajectory"].append(trajectory)
-    return output
-
-
 def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
     """TRL's tensors of trajectories, one row each; without trajectories they have no row and one column.
 
@@ -52,16 +29,20 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right. With pictures
         also `pictures_of`.
     """
-    output = to_rollout_output(trajectories)
     float32, int64 = torch.float32, torch.int64
-    ones = {name: [[1] * len(row) for row in output[name]] for name in ("prompt_ids", "completion_ids")}
+    firsts = [len(one.turns[0].prompt_ids) for one in trajectories]
+    prompts = [one.token_ids[:first] for one, first in zip(trajectories, firsts, strict=True)]
+    after = {  # all after the first prompt; environment tokens have log-probability 0
+        name: [getattr(one, name)[first:] for one, first in zip(trajectories, firsts, strict=True)]
+        for name in ("token_ids", "action_mask", "logprobs")
+    }
     return {
-        "prompt_ids": _padded(output["prompt_ids"], int64, pad_id, "left"),
-        "prompt_mask": _padded(ones["prompt_ids"], int64, 0, "left"),
-        "completion_ids": _padded(output["completion_ids"], int64, pad_id, "right"),
-        "completion_mask": _padded(ones["completion_ids"], int64, 0, "right"),
-        "tool_mask": _padded(output["env_mask"], int64, 1, "right"),
-        "sampling_per_token_logps": _padded(output["logprobs"], float32, 0.0, "right"),
+        "prompt_ids": _padded(prompts, int64, pad_id, "left"),
+        "prompt_mask": _padded([[1] * len(row) for row in prompts], int64, 0, "left"),
+        "completion_ids": _padded(after["token_ids"], int64, pad_id, "right"),
+        "completion_mask": _padded([[1] * len(row) for row in after["token_ids"]], int64, 0, "right"),
+        "tool_mask": _padded(after["action_mask"], int64, 1, "right"),
+        "sampling_per_token_logps": _padded(after["logprobs"], float32, 0.0, "right"),
         **pictures_of(trajectories),
     }
 

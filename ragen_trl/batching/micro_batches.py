@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, select_rows, whole_rows
-from ragen_trl.batching.shared_prefixes import PackedRows, prefix_order
-from ragen_trl.system.float64 import float64_tensor, in_float64
+from ragen_trl.batching.shared_prefixes import prefix_order
+from ragen_trl.system.float64 import float64_tensor
 
 Scorer = Callable[[torch.Tensor, slice, int], tuple[torch.Tensor, torch.Tensor | None]]
 
@@ -138,39 +138,6 @@ def row_lengths(batch: Mapping[str, Any]) -> torch.Tensor:
     """(B,) tokens of each row, prompt included; 0 for filler."""
     completion = batch["completion_mask"].sum(dim=1)
     return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)
-
-
-def count_positions(
-    micro_batches: Sequence[dict[str, Any]], pack: Callable[[dict[str, Any]], PackedRows] | None = None
-) -> torch.Tensor:
-    """(3,) float64, on this process: tokens, different ones of them, and the positions that the model computes.
-
-    Tokens are the same if rows share them as prefix trees (``pack``). Micro-batches that are filler on all processes
-    are neither computed nor counted.
-    """
-    counts = float64_tensor([0.0, 0.0, 0.0], micro_batches[0]["completion_mask"].device)
-    for batch in micro_batches:
-        if batch["empty"]:
-            continue
-        if pack is not None:
-            rows = pack(batch)
-            counts += float64_tensor([rows.tokens, rows.places, rows.ids.numel()], counts.device)
-        else:
-            width = batch["prompt_mask"].shape[1] + batch["completion_mask"].shape[1]
-            tokens = in_float64(row_lengths(batch).sum())
-            counts += torch.stack([tokens, tokens, torch.full_like(tokens, len(batch["completion_mask"]) * width)])
-    return counts
-
-
-def position_metrics(counts: torch.Tensor) -> dict[str, float]:
-    """``rollout/padding`` and ``rollout/shared``, from ``count_positions`` summed over processes.
-
-    They are the share of positions that are padding, and of tokens that are computed with another row's.
-    """
-    tokens, different, positions = counts.tolist()
-    if not different:
-        return {}
-    return {"rollout/padding": 1 - different / positions, "rollout/shared": 1 - different / tokens}
 
 
 def score_in_passes(

@@ -7,7 +7,6 @@ process's trajectories, and ignores the other columns that TRL passes. All value
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -69,32 +68,22 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
         >>> length_reward(100, 50).__name__
         'length_reward_100_50'
     """
-    return _SoftLengthLimit(target, scale)
+    if target < 0 or scale < 1:
+        raise ValueError(f"target is {target} and scale is {scale}; give at least 0 and at least 1")
+    return _LengthReward(target, scale)
 
 
-@dataclass(frozen=True)
-class _SoftLengthLimit:
-    """The function that `length_reward` returns; a class, because a closure cannot be pickled."""
+class _LengthReward:
+    """What `length_reward` returns; a class, because a closure cannot be pickled."""
 
-    target: int
-    scale: int
-
-    def __post_init__(self) -> None:
-        if self.target < 0 or self.scale < 1:
-            raise ValueError(
-                f"target is {self.target} and scale is {self.scale}; replies of at most `target` tokens (0 or more) "
-                "cost nothing, and the penalty grows over the next `scale` tokens (1 or more)"
-            )
-
-    @property
-    def __name__(self) -> str:
-        return f"length_reward_{self.target}_{self.scale}"
+    def __init__(self, target: int, scale: int) -> None:
+        self._target, self._scale, self.__name__ = target, scale, f"length_reward_{target}_{scale}"
 
     def __call__(self, trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
         return [fmean(self._charge(len(turn.reply_ids)) for turn in episode.turns) for episode in trajectory]
 
     def _charge(self, tokens: int) -> float:
-        return max(-1.0, min(0, self.target - tokens) / self.scale)
+        return max(-1.0, min(0, self._target - tokens) / self._scale)
 
 
 def _consistency(turn: Turn) -> float:

@@ -28,11 +28,8 @@ class TrajectorySummary:
     """A trajectory without its tokens.
 
     Attributes:
-        env: Name of its environment.
         task: Index of its environment in the run. (Several environments may share a name.)
-        seed: Seed of the start state.
         turn_rewards: The environment's reward of each turn, format penalties included.
-        success: Whether it succeeded.
         anchors: Digest of the environment's observation before each turn. Equal digests are the same state as far as
             the environment shows it (GiGPO's anchor states).
         segments: Number of token sequences that the model read, see `Trajectory.segments`.
@@ -57,15 +54,13 @@ class TrajectorySummary:
     @classmethod
     def of(cls, trajectory: Trajectory, env: str, task: int) -> "TrajectorySummary":
         """The summary that other processes get."""
-        anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
-        rewards = tuple(turn.reward for turn in trajectory.turns)
         return cls(
             env,
             task,
             trajectory.seed,
-            rewards,
-            trajectory.success,
-            anchors,
+            turn_rewards=tuple(turn.reward for turn in trajectory.turns),
+            success=trajectory.success,
+            anchors=tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns),
             segments=len(trajectory.segments),
             measures=measure(trajectory),
             tokens=sum(len(turn.prompt_ids) for turn in trajectory.turns) + trajectory.num_reply_tokens,
@@ -241,9 +236,7 @@ def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) ->
 
 
 def portable(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, without entries of ``info`` that cannot be sent to another process or written to a file."""
-    if _can_be_sent(trajectory):
-        return trajectory
+    """The trajectory, without entries of ``info`` that cannot be sent to another process."""
     turns = (
         replace(turn, info={key: value for key, value in turn.info.items() if _can_be_sent(value)})
         for turn in trajectory.turns

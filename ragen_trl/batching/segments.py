@@ -18,47 +18,6 @@ from ragen_trl.batching.batch import sampled_mask, trajectory_batch
 from ragen_trl.trajectory import Trajectory
 
 
-class SegmentLayout:
-    """Where the tokens of whole trajectories lie in the rows that the model read, in `batch.collate`'s columns.
-
-    The context of a row that was rebuilt lies in no column of its trajectory.
-
-    Attributes:
-        rows: The segments of the L trajectories in order, S of them.
-        owners: Index of each row's trajectory, length S.
-    """
-
-    def __init__(self, trajectories: Sequence[Trajectory]) -> None:
-        self.rows: list[Trajectory] = []
-        self.owners: list[int] = []
-        self._places: list[tuple[int, int, int]] = []  # of each row: first column in the trajectory, in the row; tokens
-        for owner, whole in enumerate(trajectories):
-            contexts = [len(turn.context_ids or ()) for turn in whole.turns if turn.context_ids is not None]
-            first = 0
-            for segment, context in zip(whole.segments, [0, *contexts], strict=True):
-                count = len(segment.token_ids) - context
-                self.rows.append(segment)
-                self.owners.append(owner)
-                self._places.append((first, context, count))
-                first += count
-        self._lengths = [len(whole.token_ids) for whole in trajectories]
-
-    def join(self, values: torch.Tensor) -> torch.Tensor:
-        """(L, T) values of trajectories' tokens from (S, T') values of rows' tokens; 0 at padding."""
-        joined = values.new_zeros((len(self._lengths), max(self._lengths, default=0)))
-        for row, (owner, (first, context, count)) in enumerate(zip(self.owners, self._places, strict=True)):
-            joined[owner, first : first + count] = values[row, context : context + count]
-        return joined
-
-    def split(self, values: torch.Tensor) -> torch.Tensor:
-        """(S, T') values of rows' tokens from (L, T) values of trajectories' tokens; 0 at padding and contexts."""
-        width = max((len(row.token_ids) for row in self.rows), default=0)
-        parts = values.new_zeros((len(self.rows), width))
-        for row, (owner, (first, context, count)) in enumerate(zip(self.owners, self._places, strict=True)):
-            parts[row, context : context + count] = values[owner, first : first + count]
-        return parts
-
-
 def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
     """TRL's tensors of all segments, one row each, in the order of the trajectories.
 

@@ -37,8 +37,6 @@ class PackedRows:
         predictors: (K,) places, as indices of N · L, whose next token is scored.
         labels: (K,) these next tokens; the K pairs are different.
         index: (B, S) which of the K pairs scores a token; K where it is not scored.
-        places: Number of places without padding.
-        tokens: Number of tokens that would be stored if no row shared any.
         branches: Whether a tree holds more than one row, so attention needs a mask.
     """
 
@@ -48,8 +46,6 @@ class PackedRows:
     predictors: torch.Tensor
     labels: torch.Tensor
     index: torch.Tensor
-    places: int
-    tokens: int
     branches: bool
 
     @property
@@ -113,8 +109,6 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
         predictors=torch.from_numpy(pairs[0]).to(ids.device),
         labels=torch.from_numpy(pairs[1]).to(ids.device),
         index=torch.from_numpy(index).to(ids.device),
-        places=sum(len(tree.ids) for tree in trees),
-        tokens=sum(len(text) for text in texts),
         branches=any(len(tree.paths) > 1 for tree in trees),
     )
 
@@ -214,25 +208,20 @@ def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], dev
 
 def _of_filler(ids: torch.Tensor) -> PackedRows:
     zero = ids.new_zeros((1, 1))
-    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), places=0, tokens=0, branches=False)
+    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), branches=False)
 
 
 class PackedScores(NamedTuple):
     """What TRL reads of the output of a model with its fused head, (B, S - 1): column t is about token t + 1.
 
-    Attributes:
-        log_probs: Log-probabilities in nats, 0 at tokens that are not scored.
-        entropy: Entropies in nats, or ``None`` if the head does not compute them.
-        is_top1: Whether the token is the most probable one, or ``None``.
-        label_mask: Whether a token is scored.
-        aux_loss: Always ``None``: a mixture of experts with a load-balancing loss is not packed.
+    Log-probabilities and entropies are in nats, 0 at tokens that are not scored.
     """
 
     log_probs: torch.Tensor
     entropy: torch.Tensor | None
     is_top1: torch.Tensor | None
     label_mask: torch.Tensor
-    aux_loss: None = None
+    aux_loss: None = None  # a mixture of experts with a load-balancing loss is not packed
 
 
 class PackedModel:

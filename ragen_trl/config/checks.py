@@ -25,12 +25,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "disable_dropout": (True, "dropout would score replies in another network than the one that sampled them"),
     "max_tool_calling_iterations": (None, "use max_turns, max_actions_per_turn and max_actions"),
     "vllm_structured_outputs_regex": (None, "force_reply_prefix starts each reply; format_penalty fines others"),
+    "multi_objective_aggregation": ("sum_then_normalize", "scale each reward by reward_weights"),
     "use_adaptive_entropy": (False, "set entropy_coef, whose bonus is a mean over the update"),
     "top_entropy_quantile": (1.0, "set entropy_coef, or weigh tokens in a policy_loss of your own"),
     "off_policy_mask_threshold": (None, "set delta, or make fewer updates on a rollout"),
     "neftune_noise_alpha": (None, "noise makes other log-probabilities than those sampled from; use temperature"),
     "remove_unused_columns": (False, "rows need their seed, and reward functions get all other columns"),
     "ds3_gather_for_generation": (True, "processes play unequal numbers of turns, and would wait for each other"),
+    "sync_ref_model": (False, "the KL is measured to the policy as it was when the trainer was made"),
     "parallelism_config": (None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
 }
 
@@ -83,7 +85,6 @@ def check_combinations(args: Any) -> None:
     """
     critic, astar = args.advantage in CRITIC_ADVANTAGES, args._trainer == "AStarPOTrainer"
     filters = args.filter_ratio < 1 or args.max_refills > 0
-    whole_only = args.multi_objective_aggregation == "normalize_then_sum"
     high = args.epsilon if args.epsilon_high is None or args.loss_type == "cispo" else args.epsilon_high
     of_pass, of_update = args.steps_per_generation, args.gradient_accumulation_steps
     of_rollout = of_pass * args.num_iterations
@@ -113,10 +114,9 @@ def check_combinations(args: Any) -> None:
             "scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'",
         ),
         (
-            whole_only and (args.baseline, args.scale_rewards, args.advantage) != ("mean", "group", "group"),
-            f"multi_objective_aggregation 'normalize_then_sum' has no baseline {args.baseline!r}, scale_rewards "
-            f"{args.scale_rewards!r} and advantage {args.advantage!r}, only 'mean', 'group' and 'group'; use "
-            "'sum_then_normalize'",
+            critic and 0 < args.max_steps < args.critic_warmup_steps,
+            f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
+            "learn; lower the first or raise the second",
         ),
         (
             args.fp16 and (filters or (critic and args.critic_warmup_steps)),

@@ -277,8 +277,6 @@ class AStarPOOptions:
     )
     kl_coef: float = option(0.0, "Weight of the KL to the reference per token (k3), on the unit scale.", "[0, inf)")
     refresh_steps: int = option(0, "Updates after which the policy becomes the reference; 0: never.", "[0, inf)")
-    refresh_when_stale: bool = option(False, "Do so, too, if returns are above V* by three standard errors.")
-    stale_window: int = option(8, "Rollouts over which refresh_when_stale compares them.", "[1, inf)")
     reward_version: str = option("", "Part of the cache's key; change it when rewards change.")
     value_cache: str | None = option(None, "SQLite file of the reference's returns, shared by runs.")
 

@@ -155,8 +155,8 @@ class AStarPOConfig(AStarPOOptions, StarPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fixed = {"advantage": "group", "beta": 0.0, "log_kl": False, "sync_ref_model": False}
-        for name, only in {**fixed, "vllm_importance_sampling_correction": False}.items():
+        fixed = {"advantage": "group", "beta": 0.0, "log_kl": False, "vllm_importance_sampling_correction": False}
+        for name, only in fixed.items():
             if getattr(self, name) != only:
                 raise OptionError(
                     f"{name} is {getattr(self, name)!r}; A*-PO regresses on V* and has a KL of its own (beta2, "

@@ -1,10 +1,12 @@
 """The critic of the PPO variants: before every token it predicts what the rest of the episode will earn.
 
-TRL has no critic. This one is fitted right after each rollout, with its own optimizer and learning rate. Where the
-launch divides the policy, FSDP2 divides a critic that is a model of its own, under DeepSpeed as well, since an engine
-of DeepSpeed's has one optimizer. An adapter, a thousandth of the model, stays whole.
+TRL has no critic. This one is the policy's backbone once more, with a value head, and it is fitted right after each
+rollout, with its own optimizer and learning rate. What the policy does not train, such as the base under a LoRA, is
+shared with it and not copied, so with LoRA a critic costs an adapter.
 """
 
+import copy
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,74 +20,161 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from peft import PeftModel
+from torch import nn
 from torch.nn.functional import pad
 from transformers import PreTrainedModel, get_scheduler
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.algorithms.losses import value_loss
 from ragen_trl.batching.batch import collate
-from ragen_trl.batching.segments import SegmentLayout
-from ragen_trl.credit.critic_networks import (
-    AdapterNetwork,
-    CriticError,
-    SeparateNetwork,
-    ValueNetwork,
-    check_critic,
-    write_critic,
+from ragen_trl.batching.shared_prefixes import share_prefixes
+from ragen_trl.errors import NotFiniteError, OptionError
+from ragen_trl.policies.model_calls import additive_mask, unwrapped
+from ragen_trl.system.atomic import replacing
+from ragen_trl.system.shards import (
+    clip_gradients,
+    divide_by_layer,
+    equalise,
+    is_divided,
+    load_whole_optimizer,
+    part,
+    part_of,
+    whole,
+    whole_on_first,
+    whole_optimizer,
+    whole_shape,
 )
-from ragen_trl.errors import NotFiniteError
-from ragen_trl.system.shards import clip_gradients, equalise, is_divided, load_whole_optimizer, whole_optimizer
 from ragen_trl.trajectory import Trajectory, Turn
 
-_DIVIDING = (DistributedType.DEEPSPEED, DistributedType.FSDP)
-_OPTIMIZER, _SCHEDULE = "optimizer.pt", "scheduler.pt"
 _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
+
+
+class ValueNetwork(nn.Module):
+    """Tokens in, one value per position out: the policy's backbone, and a head of zeros in float32.
+
+    A copy and not a new adapter, because a warm-started policy reads with its own. Its dropout is off, as the trainer
+    has switched the policy's off: old and new values must differ only by the update.
+
+    Args:
+        policy: The unwrapped policy, perhaps a ``PeftModel``.
+        shares_weights: Whether what the policy does not train is shared with it instead of copied.
+        shares_prefixes: Whether tokens that rows begin with in common are computed once.
+
+    Raises:
+        OptionError: If the backbone has nothing to train.
+    """
+
+    def __init__(self, policy: PreTrainedModel | PeftModel, shares_weights: bool, shares_prefixes: bool) -> None:
+        super().__init__()
+        original: PreTrainedModel = unwrapped(policy).base_model
+        frozen = [value for value in original.parameters() if shares_weights and not value.requires_grad]
+        self.backbone: PreTrainedModel = copy.deepcopy(original, {id(value): value for value in frozen})
+        for mine, theirs in zip(self.backbone.parameters(), original.parameters(), strict=True):
+            if is_divided(theirs) and mine is not theirs:  # of a part no copy is made
+                mine.data = whole(theirs).clone()
+        if not any(value.requires_grad for value in self.backbone.parameters()):
+            raise OptionError(
+                f"{type(policy).__name__} has no trainable weights in its backbone, so there is no critic for it; "
+                "train LoRA (peft_config=LoraConfig(...)), or choose advantage='group' or 'gigpo', which need none"
+            )
+        self.head = nn.Linear(original.config.get_text_config().hidden_size, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.shares_prefixes = shares_prefixes
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """(B, T) float32 value of the state after each token; at padding, which is on the right, it means nothing."""
+        if not self.shares_prefixes:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+            return self._values(input_ids, attention_mask, positions)
+        # Every token is read to value what follows it, as it is read to predict that: a column more follows the last.
+        ids, attended = pad(input_ids, (0, 1)), pad(attention_mask, (1, 0), value=1)
+        rows = share_prefixes(ids, attended, attended, self.head.in_features)
+        mask = additive_mask(self.backbone, rows.visible) if rows.branches else None
+        values = self._values(rows.ids, mask, rows.positions)
+        return rows.unpacked(values.flatten()[rows.predictors])[:, 1:]
+
+    def _values(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor:
+        output = self.backbone(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        hidden: torch.Tensor = output.last_hidden_state  # (rows, places, H)
+        with torch.autocast(hidden.device.type, enabled=False):
+            values: torch.Tensor = self.head(hidden.float()).squeeze(-1)
+        return values
 
 
 class Critic:
     """A value function of token sequences, and the optimizer (AdamW) that fits it to returns.
 
     With data parallelism every process makes a critic and calls ``update`` as often as the others, with its own
-    trajectories, in any number, also none. For a ``PeftModel`` the critic is a second adapter on the same base;
-    otherwise it is a copy of the unwrapped policy, for which alone ``gradient_checkpointing`` counts. The learning rate
-    rises over ``warmup`` rollouts and falls over ``updates``, the calls of ``end_rollout`` in the whole run. Gradients
-    are scaled down to the global L2 norm ``max_grad_norm`` (``math.inf``: no limit). ``shares_prefixes``: tokens that
-    rows begin with in common are computed once.
+    trajectories, in any number, also none. FSDP2 divides a critic where it divides the policy; under DeepSpeed, whose
+    engine has one optimizer, FSDP2 divides a critic of all weights.
+
+    Args:
+        policy: The unwrapped policy.
+        accelerator: The trainer's.
+        args: The options of the critic, and of batches and AdamW (a ``StarPOConfig``). The learning rate rises over
+            ``critic_lr_warmup_rollouts`` calls of ``end_rollout``.
+        pad_id: Pads token ids.
+        updates: Calls of ``end_rollout`` in the whole run, over which the schedule runs.
+        shares_prefixes: Whether tokens that rows begin with in common are computed once.
+
+    Attributes:
+        parameters: What is trained.
+        is_divided: Whether the launch divides the network.
 
     Raises:
-        CriticError: If the run is launched with Megatron-LM, or no critic can be made for the policy.
+        OptionError: If the run is launched with Megatron-LM, or the policy trains nothing below its head.
     """
 
     def __init__(
         self,
         policy: PreTrainedModel | PeftModel,
         accelerator: Accelerator,
+        args: Any,
         pad_id: int,
-        batch_size: int,
-        learning_rate: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        max_grad_norm: float = 1.0,
-        gradient_checkpointing: bool = False,
-        schedule: str = "constant",
-        warmup: int = 0,
         updates: int | None = None,
         shares_prefixes: bool = False,
     ) -> None:
-        if accelerator.distributed_type == DistributedType.MEGATRON_LM:
-            raise CriticError(
+        launch, device = accelerator.distributed_type, accelerator.device
+        if launch == DistributedType.MEGATRON_LM:
+            raise OptionError(
                 "a critic does not work with MEGATRON_LM; launch with FSDP2 or DeepSpeed, or choose advantage='group' "
                 "or 'gigpo', which need no critic"
             )
-        self._accelerator = accelerator
-        self._pad_id, self._batch_size, self._max_grad_norm = pad_id, batch_size, max_grad_norm
-        self.network: ValueNetwork = self._make_network(policy, gradient_checkpointing)
-        self.network.shares_prefixes = shares_prefixes
+        whole_policy = launch == DistributedType.DEEPSPEED and not isinstance(policy, PeftModel)
+        self.is_divided = launch == DistributedType.FSDP or whole_policy
+        self._accelerator, self._pad_id = accelerator, pad_id
+        self._batch_size, self._max_grad_norm = args.per_device_train_batch_size, args.max_grad_norm or math.inf
+        self.network = ValueNetwork(policy, not self.is_divided, shares_prefixes)
+        if args.gradient_checkpointing:
+            # The name that all supported releases of Transformers know; the newest ones call it deprecated.
+            self.network.backbone.gradient_checkpointing_enable({"use_reentrant": False})
+        # The policies of processes may still differ: DDP makes them equal only in training.
+        own = [value for value in self.network.parameters() if value.requires_grad or self.is_divided]
+        if self.is_divided:  # a whole copy has to fit only where it stays whole
+            self.network.backbone.to("cpu")
+            self.network.head.to(device)
+            equalise(own, device)
+            divide_by_layer(self.network.backbone, GradientCheckpointingLayer, device)
+        else:
+            for value in (*own, *self.network.buffers()):  # what is shared the launch may still have to place
+                value.data = value.data.to(device)
+            equalise(own, device)
+        self._trained = {name: value for name, value in self.network.named_parameters() if value.requires_grad}
+        self.parameters = list(self._trained.values())
         self._optimizer = torch.optim.AdamW(
-            self.network.parameters, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay
+            self.parameters,
+            lr=args.critic_learning_rate,
+            betas=(args.adam_beta1, args.adam_beta2),
+            eps=args.adam_epsilon,
+            weight_decay=args.weight_decay,
         )
         self._make_schedule = partial(
-            get_scheduler, schedule, self._optimizer, num_warmup_steps=warmup, num_training_steps=updates
+            get_scheduler,
+            args.critic_lr_scheduler_type,
+            self._optimizer,
+            num_warmup_steps=args.critic_lr_warmup_rollouts,
+            num_training_steps=updates,
         )
         self._schedule = self._make_schedule()
 
@@ -95,20 +184,6 @@ class Critic:
         for group in self._optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         self._schedule = self._make_schedule()
-
-    def _make_network(self, policy: PreTrainedModel | PeftModel, gradient_checkpointing: bool) -> ValueNetwork:
-        accelerator = self._accelerator
-        device, divides = accelerator.device, accelerator.distributed_type in _DIVIDING
-        if isinstance(policy, PeftModel):
-            adapter = AdapterNetwork(policy, device)
-            equalise(adapter.parameters, device)
-            return adapter
-        # A whole copy has to fit only where it stays whole.
-        model = SeparateNetwork(policy, torch.device("cpu") if divides else device, gradient_checkpointing)
-        equalise(model.parameters, device)  # the policy may still differ: DDP makes it equal only in training
-        if divides:
-            model.divide(device)
-        return model
 
     @torch.no_grad()
     def values(
@@ -121,33 +196,29 @@ class Critic:
             bootstrap: For each episode whether to value its end, as for a truncated episode.
 
         Returns:
-            (L, T) float32, aligned with ``collate``. Column t has read only the tokens before t; column 0 and padding
-            are 0. And (L,): the value after the last token and ``next_prompt_ids``, 0 without bootstrap.
-
-        Raises:
-            ValueError: If the numbers of bootstraps and trajectories differ.
+            (L, T) float32, aligned with ``collate``, at sampled tokens and 0 elsewhere. Column t has read only the
+            tokens before t. And (L,): the value after the last token and ``next_prompt_ids``, 0 without bootstrap.
         """
-        layout = SegmentLayout(trajectories)
-        lengths = [len(row.token_ids) for row in layout.rows]
-        rows, ends = _with_next_prompts(layout, trajectories, bootstrap)
+        segments, owners = _segments(trajectories)
+        lengths = [len(row.token_ids) for row in segments]
+        rows, ends = _with_next_prompts(segments, owners, trajectories, bootstrap)
         device = self._accelerator.device
         values = torch.zeros(len(lengths), max(lengths, default=0), device=device)
         after = torch.zeros(len(trajectories), device=device)
-        order = sorted(range(len(rows)), key=lambda index: self._place(rows[index].token_ids))
-        with self.network.active(training=False):
-            for chunk in self._passes(order):
-                if not chunk:
-                    self._fill()
-                    continue
-                batch = collate([rows[index] for index in chunk], self._pad_id)
-                with self._autocast():
-                    output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
-                for index, row_values in zip(chunk, output, strict=True):
-                    if index < len(lengths):
-                        values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
-                    if index in ends:
-                        after[ends[index]] = row_values[len(rows[index].token_ids) - 1]
-        return layout.join(values), after
+        self.network.eval()
+        for chunk in self._passes(range(len(rows)), [row.token_ids for row in rows]):
+            if not chunk:
+                self._fill()
+                continue
+            batch = collate([rows[index] for index in chunk], self._pad_id)
+            with self._autocast():
+                output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
+            for index, row_values in zip(chunk, output, strict=True):
+                if index < len(lengths):
+                    values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
+                if index in ends:
+                    after[ends[index]] = row_values[len(rows[index].token_ids) - 1]
+        return _moved(values, segments, trajectories), after
 
     def update(
         self,
@@ -182,17 +253,27 @@ class Critic:
             ``critic/learning_rate``. Empty, without an update, if ``mask`` is 0.
 
         Raises:
-            ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
+            ValueError: If a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
-        layout = SegmentLayout(trajectories)
-        batch = self._batch(trajectories, layout, targets, mask, old_values)
+        (segments, owners), device = _segments(trajectories), self._accelerator.device
+        given = {"targets": targets, "mask": mask.bool(), "old_values": old_values}
+        batch = {  # (S, T') each
+            name: _moved(tensor.detach().to(device), trajectories, segments) for name, tensor in given.items()
+        }
+        for name in ("targets", "old_values"):
+            if not bool(torch.isfinite(batch[name][batch["mask"]]).all()):
+                raise ValueError(f"{name} are not finite; check the rewards, or lower the learning rate")
+        if trajectories:
+            tokens = collate(segments, self._pad_id)
+            batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
         if not (metrics := self._fit(batch)):
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
-        parts = _parts(used, layout.owners, minibatches, epochs, seed)
-        with self.network.active(training=True):
-            steps = [self._step(batch, rows, clip) for rows in parts]
+        texts = [row.token_ids for row in segments]
+        self.network.train()
+        parts = _parts(used, owners, minibatches, epochs, seed)
+        steps = [self._step(batch, self._passes(rows, texts), rows, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         metrics |= dict(zip(_STEP_MEASURES, means.tolist(), strict=True))
         metrics["critic/learning_rate"] = self._schedule.get_last_lr()[0]
@@ -204,60 +285,36 @@ class Critic:
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
             self._schedule.step()
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer and schedule, however the critic was divided. All processes call it together.
-
-        Raises `CriticError` if the folder exists and holds something else.
-        """
-        state, optimizer = self.network.whole_state(), whole_optimizer(self._optimizer)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer and schedule to a file, however the critic was divided; all processes call it."""
+        saved = {"weights": whole_on_first(self._trained), "optimizer": whole_optimizer(self._optimizer)}
         if self._accelerator.is_main_process:
-            write_critic(Path(folder), self._record(), partial(self._write, state, optimizer))
+            with replacing(Path(path)) as partial_file:
+                torch.save({**saved, "schedule": self._schedule.state_dict()}, partial_file)
 
-    def load(self, folder: str | os.PathLike[str]) -> None:
-        """Read what ``save`` wrote, on every process; `CriticError` if it is missing, or of another policy or kind."""
-        source = Path(folder)
-        check_critic(source, self._record())
-        self.network.load(source)
-        saved = torch.load(source / _OPTIMIZER, map_location="cpu", weights_only=True)
-        load_whole_optimizer(self._optimizer, saved)
-        self._schedule.load_state_dict(torch.load(source / _SCHEDULE, weights_only=True))
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read what ``save`` wrote, on every process.
 
-    def _write(self, state: dict[str, torch.Tensor], optimizer: dict[str, Any], folder: Path) -> None:
-        self.network.save(folder, state)
-        torch.save(optimizer, folder / _OPTIMIZER)
-        torch.save(self._schedule.state_dict(), folder / _SCHEDULE)
-
-    def _record(self) -> dict[str, Any]:
-        return {"kind": self.network.kind, "shapes": [list(value.shape) for value in self.network.parameters]}
-
-    def _batch(
-        self,
-        trajectories: Sequence[Trajectory],
-        layout: SegmentLayout,
-        targets: torch.Tensor,
-        mask: torch.Tensor,
-        old_values: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
-        """Tensors of (S, T) on the device, of the rows that the critic reads; without columns if there are no rows."""
-        device = self._accelerator.device
-        shape = (len(trajectories), max((len(row.token_ids) for row in trajectories), default=0))
-        given = {"targets": targets, "mask": mask, "old_values": old_values}
-        for name, tensor in given.items():
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; collate gives these trajectories {shape}")
-        batch = {name: layout.split(tensor.detach().to(device)) for name, tensor in given.items()}
-        batch["mask"] = batch["mask"].bool()
-        for name in ("targets", "old_values"):
-            used = batch[name][batch["mask"]]
-            if not bool(torch.isfinite(used).all()):
-                value = used[~torch.isfinite(used)][0].item()
-                raise ValueError(f"{name} holds {value} under the mask; check the rewards, or lower the learning rate")
-        if trajectories:
-            tokens = collate(layout.rows, self._pad_id)
-            batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
-        return batch
+        Raises:
+            OptionError: If there is no critic in the file's place, or another policy's.
+        """
+        if not Path(path).is_file():
+            raise OptionError(f"{path} is not there; resume from a checkpoint of a run with a critic, or start again")
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        shapes = {name: tuple(weight.shape) for name, weight in saved["weights"].items()}
+        if shapes != {name: whole_shape(value) for name, value in self._trained.items()}:
+            raise OptionError(
+                f"{path} is the critic of another policy; resume with the model and the LoRA settings with which the "
+                "run was started"
+            )
+        for name, value in self._trained.items():
+            held = part(value)
+            held.copy_(part_of(saved["weights"][name].to(held), value))
+        load_whole_optimizer(self._optimizer, saved["optimizer"])
+        self._schedule.load_state_dict(saved["schedule"])
 
     def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
+        """How well the old values predict the targets, over all processes; empty if there are none."""
         targets, old_values = (batch[name][batch["mask"]].float() for name in ("targets", "old_values"))
         columns = torch.stack([targets, old_values, targets - old_values])  # (3, tokens)
         count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
@@ -272,29 +329,35 @@ class Critic:
             "critic/return_mean": means[0].item(),
         }
 
-    def _step(self, batch: dict[str, torch.Tensor], rows: list[int], clip: float | None) -> torch.Tensor | None:
+    def _step(
+        self, batch: dict[str, torch.Tensor], passes: Iterator[list[int]], rows: list[int], clip: float | None
+    ) -> torch.Tensor | None:
         """One optimizer step on the rows of all processes; returns loss, clip fraction and gradient norm."""
-        mask = batch["mask"]
+        mask, processes = batch["mask"], self._accelerator.num_processes
         count = self._total(mask[rows].sum() if rows else torch.zeros((), dtype=torch.long, device=mask.device))
         if count == 0:
             return None
         sums = torch.zeros(2, device=mask.device)
-        lengths = batch["attention_mask"].sum(dim=1).tolist() if rows else []
-        texts = [ids[:length] for ids, length in zip(batch["input_ids"].tolist(), lengths, strict=True)] if rows else []
-        for chunk in self._passes(sorted(rows, key=lambda row: self._place(texts[row]))):
+        for chunk in passes:
             if not chunk:
                 (self._fill() * 0.0).backward()
                 continue
-            width = max(lengths[row] for row in chunk)
-            part = {name: tensor[chunk, :width] for name, tensor in batch.items()}
+            width = int(batch["attention_mask"][chunk].sum(dim=1).max())
+            of_pass = {name: tensor[chunk, :width] for name, tensor in batch.items()}
             with self._autocast():
-                output = self.network(part["input_ids"], part["attention_mask"])
+                output = self.network(of_pass["input_ids"], of_pass["attention_mask"])
             values = pad(output[:, :-1], (1, 0))  # from "after token t" to "before token t"
-            loss, clipped = value_loss(values, part["old_values"], part["targets"], part["mask"], clip, count)
+            loss, clipped = value_loss(values, of_pass["old_values"], of_pass["targets"], of_pass["mask"], clip, count)
             loss.backward()
-            sums += torch.stack([loss.detach(), clipped * part["mask"].sum() / count])
-        self._sum_gradients()
-        norm = clip_gradients(self.network.parameters, self._max_grad_norm)
+            sums += torch.stack([loss.detach(), clipped * of_pass["mask"].sum() / count])
+        for parameter in self.parameters:
+            if parameter.grad is None:  # a process without rows adds zeros
+                parameter.grad = torch.zeros_like(parameter)
+            if is_divided(parameter):  # FSDP2 has averaged them
+                parameter.grad.mul_(processes)
+            elif processes > 1:
+                torch.distributed.all_reduce(parameter.grad)
+        norm = clip_gradients(self.parameters, self._max_grad_norm)
         if not bool(torch.isfinite(norm)):  # the same on all processes, as their gradients were summed
             self._optimizer.zero_grad(set_to_none=True)
             raise NotFiniteError(
@@ -305,16 +368,6 @@ class Critic:
         self._optimizer.zero_grad(set_to_none=True)
         return torch.cat([self._total(sums), norm.reshape(1)])
 
-    def _sum_gradients(self) -> None:
-        """Sum gradients over processes; a process without rows adds zeros. FSDP2 has averaged those that it divides."""
-        for parameter in self.network.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if is_divided(parameter):
-                parameter.grad.mul_(self._accelerator.num_processes)
-            elif self._accelerator.num_processes > 1:
-                torch.distributed.all_reduce(parameter.grad)
-
     def _total(self, value: torch.Tensor) -> torch.Tensor:
         total: torch.Tensor = self._accelerator.reduce(value, reduction="sum")
         return total
@@ -323,25 +376,27 @@ class Critic:
         """The trainer's mixed precision; full precision instead of fp16, because its loss scaling is for the policy."""
         return nullcontext() if self._accelerator.mixed_precision == "fp16" else self._accelerator.autocast()
 
-    def _place(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Orders rows so those in one pass begin alike or, where nothing is shared, have little padding."""
-        return tuple(ids) if self.network.shares_prefixes else (len(ids),)
+    def _passes(self, rows: Sequence[int], texts: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+        """The rows of each pass, then none for the passes that only other processes need.
 
-    def _passes(self, rows: list[int]) -> Iterator[list[int]]:
-        """The rows of each pass, then none for the passes that only other processes need."""
-        count = -(-len(rows) // self._batch_size)
-        if self.network.gathers:
+        Rows in one pass begin alike or, where nothing is shared, have little padding.
+        """
+        alike = self.network.shares_prefixes
+        order = sorted(rows, key=lambda row: texts[row] if alike else (len(texts[row]),))
+        count = -(-len(order) // self._batch_size)
+        if self.is_divided:  # every pass gathers weights
             most = torch.tensor(count, device=self._accelerator.device)
             torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
             count = int(most)
         for start in range(0, count * self._batch_size, self._batch_size):
-            yield rows[start : start + self._batch_size]
+            yield order[start : start + self._batch_size]
 
     def _fill(self) -> torch.Tensor:
         """A pass over nothing, to take part in other processes' passes."""
         ids = torch.full((1, 2), self._pad_id, device=self._accelerator.device)
         with self._autocast():
-            return self.network(ids, torch.ones_like(ids)).sum()
+            filler: torch.Tensor = self.network(ids, torch.ones_like(ids)).sum()
+        return filler
 
 
 def _parts(rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
@@ -352,33 +407,45 @@ def _parts(rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs:
     units = list(rows_of.values())
     for _ in range(epochs):
         order = torch.randperm(len(units), generator=generator)
-        for part in order.tensor_split(minibatches):
-            yield [row for index in part.tolist() for row in units[index]]
+        for part_of_epoch in order.tensor_split(minibatches):
+            yield [row for index in part_of_epoch.tolist() for row in units[index]]
+
+
+def _segments(trajectories: Sequence[Trajectory]) -> tuple[list[Trajectory], list[int]]:
+    """The rows that the critic reads, and the index of each row's trajectory."""
+    owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
+    return [segment for segment, _ in owned], [owner for _, owner in owned]
+
+
+def _moved(values: torch.Tensor, rows: Sequence[Trajectory], others: Sequence[Trajectory]) -> torch.Tensor:
+    """The values at sampled tokens, in ``collate``'s columns of other rows that hold the same tokens; 0 elsewhere."""
+    theirs, ours = (collate(each, pad_id=0)["action_mask"].bool().to(values.device) for each in (rows, others))
+    moved = values.new_zeros(ours.shape)
+    moved[ours] = values[theirs]
+    return moved
 
 
 def _with_next_prompts(
-    layout: SegmentLayout, trajectories: Sequence[Trajectory], bootstrap: Sequence[bool]
+    segments: Sequence[Trajectory],
+    owners: Sequence[int],
+    trajectories: Sequence[Trajectory],
+    bootstrap: Sequence[bool],
 ) -> tuple[list[Trajectory], dict[int, int]]:
-    """The rows, with the prompts that limits prevented; and of the rows that end with one their trajectories."""
-    rows, ends = list(layout.rows), {}
-    last = {owner: row for row, owner in enumerate(layout.owners)}
+    """The rows, with the prompts that limits prevented; and of the rows that end with one their trajectories.
+
+    A prompt that would have been read in a rebuilt context is a row of its own.
+    """
+    rows, ends = list(segments), {}
+    last = {owner: row for row, owner in enumerate(owners)}
     for index, (trajectory, more) in enumerate(zip(trajectories, bootstrap, strict=True)):
         if not more:
             continue
-        if trajectory.next_context_ids is None:
-            ends[last[index]], row = index, rows[last[index]]
-            rows[last[index]] = replace(row, turns=(*row.turns, _unanswered(trajectory.next_prompt_ids)))
+        context = trajectory.next_context_ids
+        unanswered = Turn((*(context or ()), *trajectory.next_prompt_ids), (), (), observation="", reply="", reward=0.0)
+        if context is None:
+            ends[last[index]] = index
+            rows[last[index]] = replace(rows[last[index]], turns=(*rows[last[index]].turns, unanswered))
         else:
             ends[len(rows)] = index
-            rows.append(_opened(trajectory))
+            rows.append(replace(trajectory, turns=(unanswered,), next_prompt_ids=(), next_context_ids=None))
     return rows, ends
-
-
-def _opened(trajectory: Trajectory) -> Trajectory:
-    """The rebuilt context of the turn that a limit prevented, as a row of its own."""
-    ids = (*(trajectory.next_context_ids or ()), *trajectory.next_prompt_ids)
-    return replace(trajectory, turns=(_unanswered(ids),), next_prompt_ids=(), next_context_ids=None)
-
-
-def _unanswered(prompt_ids: tuple[int, ...]) -> Turn:
-    return Turn(prompt_ids, (), (), observation="", reply="", reward=0.0)

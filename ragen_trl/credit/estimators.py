@@ -5,13 +5,11 @@ Two layouts of columns meet here: TRL's completions begin after the first prompt
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 from ragen_trl.algorithms.advantages import group_advantages, moments, whiten_with
-from ragen_trl.algorithms.filtering import std_of_known
 from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.batching.batch import collate, completion_columns
@@ -22,33 +20,9 @@ from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.trajectory import Trajectory
 
 
-def _unknown_advantage(args: StarPOConfig) -> NotImplementedError:
-    return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
-
-
 def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
-    """(B,) group-relative advantages, one for all tokens of a trajectory.
-
-    The rewards of several functions are added up and then normalised. With TRL's ``normalize_then_sum``, the rewards of
-    each function are normalised within groups, and then their weighted sum is normalised over the batch.
-    """
-    size, baseline, scale = rollout.group_size, args.baseline, args.scale_rewards
-    if args.multi_objective_aggregation == "sum_then_normalize":
-        return group_advantages(rollout.returns, size, baseline, scale)
-    total = torch.zeros_like(rollout.returns)
-    for rewards, weight in zip(rollout.rewards.T, rollout.weights, strict=True):
-        total += weight * _normalised(rewards.reshape(-1, size)).reshape(-1)
-    total = total.masked_fill(rollout.returns.isnan(), torch.nan)
-    return ((total - total.nanmean()) / (std_of_known(total) + 1e-4)).nan_to_num(nan=0.0)  # ε as in TRL
-
-
-def _normalised(groups: torch.Tensor) -> torch.Tensor:
-    """(P, G) rewards with mean 0 and std 1 within each group, over the members that have a reward."""
-    given = ~groups.isnan()
-    count = given.sum(dim=1, keepdim=True)
-    centred = (groups - groups.nanmean(dim=1, keepdim=True)).nan_to_num(nan=0.0)
-    std = (centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std + 1e-4)  # ε as in TRL
+    """(B,) group-relative advantages, one for all tokens of a trajectory, of the weighted sum of its rewards."""
+    return group_advantages(rollout.returns, rollout.group_size, args.baseline, args.scale_rewards)
 
 
 def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
@@ -63,13 +37,11 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         anchors = [() if summary.failed else summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
-    elif args.advantage == "mt_grpo":
+    else:  # "mt_grpo"
         earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
         earlier[:, -1:] = False
         outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
         turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
-    else:
-        raise _unknown_advantage(args)
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -77,8 +49,7 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     return completion_columns(tokens, rollout.trajectories, rollout.completion_length)
 
 
-@dataclass(frozen=True)
-class CriticCredit:
+class CriticCredit(NamedTuple):
     """Advantages by a critic, and what the critic learns from them; columns as in ``batch.collate``.
 
     Attributes:
@@ -121,19 +92,15 @@ def critic_credit(
         advantages, targets = bi_level_gae(
             turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
         )
-    elif args.advantage == "turn_gae":
+    else:  # "turn_gae"
         turn_values = torch.zeros_like(turn_rewards)
         turn_mask = torch.zeros_like(turn_rewards, dtype=torch.bool)
         for row, trajectory in enumerate(trajectories):
             for turn, end in enumerate(_turn_ends(trajectory)):
                 start = end - len(trajectory.turns[turn].reply_ids) + 1
                 turn_values[row, turn], turn_mask[row, turn], starts[row, start] = values[row, start], True, True
-        by_turn, targets = turn_gae(
-            turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap
-        )
+        by_turn, targets = turn_gae(turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap)
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
-    else:
-        raise _unknown_advantage(args)
     mask = starts if args.advantage == "turn_gae" else action_mask
     return CriticCredit(advantages, targets, mask, action_mask)
 
@@ -153,16 +120,13 @@ def critic_advantages(
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
     turn_rewards = rollout.turn_rewards()[0][rollout.local_indices].to(values.device)
-    credit = critic_credit(trajectories, turn_rewards, values, after, args)
+    advantages, targets, mask, action_mask = critic_credit(trajectories, turn_rewards, values, after, args)
     sound = torch.tensor([one.limit not in FAILURES for one in trajectories], dtype=torch.bool, device=values.device)
-    credit = replace(credit, mask=credit.mask & sound[:, None], action_mask=credit.action_mask & sound[:, None])
-    advantages = credit.advantages
+    mask, action_mask = mask & sound[:, None], action_mask & sound[:, None]
     if args.whiten_advantages:
-        advantages = whiten_with(advantages, credit.action_mask, total(moments(advantages, credit.action_mask)))
+        advantages = whiten_with(advantages, action_mask, total(moments(advantages, action_mask)))
     minibatches, epochs = critic_steps(len(rollout.summaries), args)
-    metrics = critic.update(
-        trajectories, credit.targets, credit.mask, values, args.value_clip, minibatches, epochs, seed
-    )
+    metrics = critic.update(trajectories, targets, mask, values, args.value_clip, minibatches, epochs, seed)
     return completion_columns(advantages, trajectories, rollout.completion_length), metrics
 
 

@@ -2,13 +2,11 @@
 
 import copy
 import inspect
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import gymnasium
 import torch
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
@@ -17,16 +15,11 @@ from trl.trainer.utils import get_callable_name
 from ragen_trl.config.checks import REFUSED_ARGUMENTS
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.training.launch import use_one_device
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
 
-logger = logging.getLogger(__name__)
-
-# What TRL's trainers call reward functions with; a maker of environments has no such parameter.
-_OF_REWARDS = {"prompts", "completions", "completion_ids", "trajectory", "episode_return"}
 _ORDER = (
     "GRPOTrainer's order is (model, reward_funcs, args, train_dataset), that of this trainer is (model, env, args, "
     "processing_class): name them, reward_funcs=…, train_dataset=…"
@@ -50,11 +43,10 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
     if isinstance(processing_class, Dataset | IterableDataset | dict):
         raise ArgumentError(f"processing_class is a {type(processing_class).__name__}. {_ORDER}")
     for one in env if isinstance(env, list | tuple) else [env]:
-        if isinstance(one, str) and ":" not in one:
-            _check_namespace(one)
-        reason = _no_environment(one)
-        if reason:
-            raise OptionError(f"env is {_called(one)}, {reason}. {_ORDER}")
+        plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        needed = [each.name for each in _parameters(one) if each.default is each.empty and each.kind not in plain]
+        if needed or isinstance(one, torch.nn.Module):
+            raise OptionError(f"env is {get_callable_name(one)}, a reward model or a function of {needed}. {_ORDER}")
 
 
 def own_arguments(kind: type, args: Any) -> StarPOConfig:
@@ -91,43 +83,6 @@ def policy_for_trl(model: str | PreTrainedModel, processing_class: Any) -> str |
     return model
 
 
-def _check_namespace(env: str) -> None:
-    """Tell a user whose environment is not imported, or is a reward model in GRPOTrainer's order, what to do."""
-    try:
-        gymnasium.spec(env)
-    except gymnasium.error.NamespaceNotFound as error:
-        error.add_note(f"If {env!r} is an environment of yours, import its module first, or write module:{env}")
-        error.add_note(f"If {env!r} is a reward model: {_ORDER}")
-        raise
-    except gymnasium.error.Error:
-        return  # other mistakes are reported where the environment is made
-
-
-def _no_environment(env: Any) -> str:
-    if isinstance(env, torch.nn.Module):
-        return "a model"
-    if env is None or isinstance(env, str | EnvSpec | gymnasium.Env) or not callable(env):
-        return ""
-    if inspect.iscoroutinefunction(env):
-        return "an asynchronous function"
-    parameters = _parameters(env)
-    plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in plain]
-    if needed or _OF_REWARDS & {one.name for one in parameters}:
-        return (
-            f"a function of {', '.join(needed or (one.name for one in parameters))}, as reward functions are; one that "
-            "makes an environment is called without arguments"
-        )
-    return ""
-
-
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # builtins without a signature
-        return []
-
-
 def environment_return(episode_return: list[float], **_: Any) -> list[float]:
     """The first reward function that TRL gets: each trajectory's undiscounted return, format penalties included."""
     return episode_return
@@ -145,21 +100,12 @@ def listed_rewards(reward_funcs: Any) -> list[RewardFunction]:
     return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in given]
 
 
-def reward_name(function: RewardFunction) -> str:
-    """The name of a reward function in TRL's metrics, before `unique_reward_names`."""
-    if isinstance(function, str | torch.nn.Module):
-        path = function if isinstance(function, str) else function.config.name_or_path
-        return str(path).rstrip("/").rpartition("/")[2]
-    return str(get_callable_name(function))
-
-
-def unique_reward_names(names: Sequence[str]) -> list[str]:
-    """Different names for metrics: those that come several times are numbered.
-
-    Example:
-        >>> unique_reward_names(["environment_return", "length", "length"])
-        ['environment_return', 'length_1', 'length_2']
-    """
+def reward_names(functions: Sequence[RewardFunction]) -> list[str]:
+    """The names of reward functions in TRL's metrics; those that come several times are numbered."""
+    names = []
+    for function in functions:
+        path = function.config.name_or_path if isinstance(function, torch.nn.Module) else function
+        names.append(path.rstrip("/").rpartition("/")[2] if isinstance(path, str) else str(get_callable_name(function)))
     counts, used, found = Counter(names), Counter[str](), []
     for name in names:
         used[name] += 1
@@ -181,27 +127,20 @@ def aligned_processing_classes(given: Any, count: int) -> list[Any] | None:
 
 
 def check_columns(functions: Sequence[Any], missing: Sequence[str]) -> None:
-    """Raise `ArgumentError` for evaluation rows that lack columns which reward functions read; warn if they may.
-
-    A function reads those that its parameters name, and may read others by ``**columns``; by ``**_`` it reads none.
-    """
+    """Raise `ArgumentError` for evaluation rows that lack columns which parameters of reward functions name."""
     for function in functions:
-        if not missing or isinstance(function, str | torch.nn.Module):
-            continue
-        parameters = _parameters(function)
-        named = [one.name for one in parameters if one.name in missing]
+        named = [one.name for one in _parameters(function) if one.name in missing]
         if named:
             raise ArgumentError(
-                f"reward function {reward_name(function)} reads {', '.join(named)} of train_dataset, which the rows of "
-                f"the evaluation do not have; pass an eval_dataset with seed and {', '.join(named)}"
-            )
-        if any(one.kind is one.VAR_KEYWORD and not one.name.startswith("_") for one in parameters):
-            logger.warning(
-                "reward function %s may read %s of train_dataset, which the rows of the evaluation do not have; if it "
-                "does, pass an eval_dataset with seed and these columns, or else write **_ to say that it does not",
-                *(reward_name(function), ", ".join(missing)),
+                f"reward function {get_callable_name(function)} reads {', '.join(named)} of train_dataset, which the "
+                f"rows of the evaluation do not have; pass an eval_dataset with seed and {', '.join(named)}"
             )
 
 
-def _called(one: Any) -> str:
-    return f"a {type(one).__name__}" if isinstance(one, torch.nn.Module) else str(get_callable_name(one))
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    if not callable(function) or isinstance(function, torch.nn.Module):
+        return []
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # builtins without a signature
+        return []

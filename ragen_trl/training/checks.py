@@ -3,7 +3,7 @@
 import functools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,22 +19,12 @@ class HookError(UserError, ValueError):
     """A hook or a reward function returned what a trainer cannot use."""
 
 
-_NOT_TAKEN = "the step was not taken and no weight has changed. "
-_TAKEN = "DeepSpeed's engine has taken the step, so that the weights in memory are lost. "
 _AFTER_NOT_FINITE = (
     "Resume from the last checkpoint with a lower learning_rate, or in bf16 or float32 if you train in fp16. Against "
     "ratios that overflow make fewer updates on a rollout (num_iterations, steps_per_generation) or lower delta; clamp "
     "advantages of your own"
 )
-
-
-# What a loss that is not finite may have come from.
-_PARTS_OF_A_LOSS = {
-    "ref_per_token_logps": "log-probabilities of the reference",
-    "old_per_token_logps": "log-probabilities before the update",
-    "importance_sampling_ratio": "vLLM's importance ratios",
-    "advantages": "advantages",
-}
+_PARTS_OF_A_LOSS = ("ref_per_token_logps", "old_per_token_logps", "importance_sampling_ratio", "advantages")
 
 
 class EnvironmentsFailError(UserError, RuntimeError):
@@ -48,10 +38,8 @@ def check_played(trajectories: Any, starts: Sequence[Start], strict: bool) -> No
     environment, columns for reward functions), so outcome seeds are compared, too, where the hook has not left them
     out.
     """
-    if not isinstance(trajectories, Sequence):
-        raise HookError(f"rollout returned a {type(trajectories).__name__}; return a list with a trajectory per start")
-    if len(trajectories) != len(starts):
-        raise HookError(f"rollout returned {len(trajectories)} trajectories for {len(starts)} starts; return one each")
+    if not isinstance(trajectories, Sequence) or len(trajectories) != len(starts):
+        raise HookError(f"rollout returned something else than a list of {len(starts)} trajectories, one per start")
     for place, (trajectory, start) in enumerate(zip(trajectories, starts, strict=True)):
         outcome = trajectory.outcome_seed if strict and trajectory.outcome_seed is not None else start.outcome_seed
         if (trajectory.seed, outcome) != (start.seed, start.outcome_seed):
@@ -79,12 +67,9 @@ def checked_groups(groups: Any, count: int, most: int) -> list[int]:
         HookError: If these are not ascending indices of ``count`` groups, or more than ``most``, which micro-batches
             have room for.
     """
-    listed = groups.tolist() if hasattr(groups, "tolist") else groups
-    if not isinstance(listed, Iterable):
-        raise HookError(f"select_groups returned {listed!r}; return a list of indices of groups")
-    listed = [group.item() if isinstance(group, np.integer) else group for group in listed]
-    right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
-    if not right or listed != sorted(set(listed)):
+    listed = list(groups.tolist() if hasattr(groups, "tolist") else groups)
+    right = all(isinstance(group, int | np.integer) and 0 <= group < count for group in listed)
+    if any(isinstance(group, bool) for group in listed) or not right or listed != sorted(set(listed)):
         raise HookError(
             f"select_groups returned {listed}; return ascending, different indices of groups, 0 to {count - 1}, no mask"
         )
@@ -93,24 +78,18 @@ def checked_groups(groups: Any, count: int, most: int) -> list[int]:
             f"select_groups returned {len(listed)} groups of {count}, and a rollout has {most}, which fill the passes "
             "of an update; return no more than args.groups_per_update where other rollouts follow (max_refills)"
         )
-    return listed
+    return [int(group) for group in listed]
 
 
 def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]) -> None:
     """Raise `HookError` unless ``advantages`` returned finite numbers: (B,) of all processes, or (L, T) of this one."""
-    shape = tuple(getattr(advantages, "shape", ()))
-    if not isinstance(advantages, torch.Tensor) or shape not in ((trajectories,), tokens):
-        found = f"shape {shape}" if isinstance(advantages, torch.Tensor) else f"type {type(advantages).__name__}"
+    if getattr(advantages, "shape", None) not in ((trajectories,), tokens):
         raise HookError(
-            f"advantages has {found}; give one for each of the {trajectories} trajectories, or {tokens} for every "
-            "completion token of this process, as a tensor"
+            f"advantages is a {type(advantages).__name__} of shape {tuple(getattr(advantages, 'shape', ()))}; give one "
+            f"for each of the {trajectories} trajectories, or {tokens} for every completion token of this process"
         )
     if not bool(torch.isfinite(advantages).all()):
-        bad = int((~torch.isfinite(advantages)).sum())
-        raise HookError(
-            f"advantages has {bad} of {advantages.numel()} values that are NaN or infinite; one is enough to turn "
-            "every weight of the model into NaN"
-        )
+        raise HookError("advantages are NaN or infinite; one is enough to turn every weight of the model into NaN")
 
 
 def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
@@ -169,45 +148,36 @@ def check_loss(loss: Any, scores: Sequence[Any]) -> None:
             "super().policy_loss(model, inputs)"
         )
     if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
-        found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
-        raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
+        raise HookError(f"policy_loss returned {loss!r}; return a tensor with one number, the sum over the micro-batch")
     if not loss.requires_grad and loss.item() != 0:  # 0 is that of a micro-batch with nothing to learn
-        raise HookError(
-            "policy_loss has no gradient, so that nothing but the entropy bonus would be learnt; calculate it from "
-            "what score returns, without detach and torch.no_grad"
-        )
+        raise HookError("policy_loss has no gradient; calculate it from what score returns, without detach")
 
 
-def parts_of_loss(
-    logprobs: torch.Tensor, entropies: torch.Tensor | None, inputs: Mapping[str, Any], mask: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """For `raise_not_finite`: what a micro-batch's loss was calculated from, by name, at its (B, T) sampled tokens."""
-    named = {"log-probabilities of the policy": logprobs, "entropies": entropies}
-    named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
-    return {
-        text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
-        for text, value in named.items()
-        if value is not None
-    }
+def raise_not_finite(
+    loss: torch.Tensor, place: str, scores: Sequence[torch.Tensor | None], inputs: Mapping[str, Any], mask: torch.Tensor
+) -> NoReturn:
+    """Raise `NotFiniteError`, naming what is not finite at the (B, T) sampled tokens of this process's micro-batch.
 
-
-def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.Tensor]) -> NoReturn:
-    """Raise `NotFiniteError`; all processes do, as soon as the loss of one of them is not finite."""
+    All processes do, as soon as the loss of one of them is not finite. ``scores`` are log-probabilities and entropies.
+    """
+    parts = dict(zip(("log-probabilities", "entropies"), scores, strict=True))
+    parts |= {name: inputs.get(name) for name in _PARTS_OF_A_LOSS}
+    found = []
+    for name, value in parts.items():
+        if value is not None:
+            bad = ~torch.isfinite(value if value.ndim == 2 else value[:, None]).expand_as(mask)[mask]
+            found += [f"{name} ({int(bad.sum())} of {bad.numel()} sampled tokens)"] * bool(bad.any())
     value = loss.item()
-    bad = {name: int((~torch.isfinite(part)).sum()) for name, part in parts.items()}
-    found = [f"{name} ({count} of {parts[name].numel()} sampled tokens)" for name, count in bad.items() if count]
     whose = f"the loss is {value}" if not math.isfinite(value) else "the loss of another process is not finite"
     reason = f"; not finite are {', '.join(found)}" if found else ""
-    raise NotFiniteError(f"{place}: {whose}{reason}; {_NOT_TAKEN}{_AFTER_NOT_FINITE}")
+    raise NotFiniteError(f"{place}: {whose}{reason}; no weight has changed. {_AFTER_NOT_FINITE}")
 
 
 def check_gradient(norm: float, step: int, taken: bool = False) -> None:
     """Raise `NotFiniteError` unless the gradient's global norm is finite; ``taken``: the step was taken already."""
     if not math.isfinite(norm):
-        raise NotFiniteError(
-            f"step {step}: the norm of the gradient is {norm}, although every loss was finite; "
-            f"{_TAKEN if taken else _NOT_TAKEN}{_AFTER_NOT_FINITE}"
-        )
+        what = "DeepSpeed has taken the step, so the weights in memory are lost" if taken else "the step was not taken"
+        raise NotFiniteError(f"step {step}: the norm of the gradient is {norm}; {what}. {_AFTER_NOT_FINITE}")
 
 
 def checked_rewards(function: Any) -> Any:

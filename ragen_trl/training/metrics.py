@@ -8,7 +8,6 @@ import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
 from ragen_trl.algorithms.losses import kl_penalty
-from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.system.float64 import in_float64
 
@@ -109,19 +108,6 @@ def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, floa
     }
 
 
-def without_update(step: int, updates: float) -> str:
-    """What comes of a rollout that teaches nothing, from its first step on; ``updates``: how many a rollout has.
-
-    Example:
-        >>> without_update(5, 1), without_update(5, 2), without_update(5, 0.5)
-        ('step 5 makes no update', 'steps 5 to 6 make no update', 'step 5 trains on nothing of one rollout')
-    """
-    if updates < 1:
-        return f"step {step} trains on nothing of one rollout"
-    last = step + int(updates) - 1
-    return f"step {step} makes no update" if last == step else f"steps {step} to {last} make no update"
-
-
 class UpdateMeans:
     """Means over an update, of all its micro-batches on all processes, whatever their sizes."""
 
@@ -178,64 +164,3 @@ def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.T
     """The largest |π(trained) / π(sampled) − 1| of a token, from (B, T) log-probabilities; 0 if the mask is empty."""
     difference = (logprobs - sampled)[mask]
     return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
-
-
-def sampler_metrics(
-    difference: torch.Tensor,
-    ratio: torch.Tensor,
-    unbounded: torch.Tensor,
-    mask: torch.Tensor,
-    gather: Callable[[torch.Tensor], torch.Tensor],
-) -> dict[str, float]:
-    """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names and one of ours.
-
-    ``difference`` is (B, T), trainer's minus sampler's log-probabilities, NaN where the sampler gave none; ``ratio``
-    and ``unbounded`` (before bounds) are (B, T) or (B, 1) importance ratios.
-    """
-    gaps = difference[mask.bool() & ~difference.isnan()].abs()
-    counted = mask.bool() if ratio.shape == mask.shape else mask.any(dim=1)
-    ratios = ratio[counted]
-    here = [
-        torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])
-        for values in (gaps, ratios, (ratios != unbounded[counted]).to(ratios))
-    ]
-    sums = gather(torch.cat(here)[None]).sum(dim=0).tolist()
-    some = [values if values.numel() else values.new_full((1,), float("nan")) for values in (gaps, ratios)]
-    ends = gather(torch.stack([some[0].max(), some[1].max(), -some[1].min()])[None])
-    widest, largest, smallest = ends.nan_to_num(nan=-float("inf")).amax(dim=0).tolist()
-    return {
-        "sampling/sampling_logp_difference/mean": sums[0] / max(1.0, sums[1]),
-        "sampling/sampling_logp_difference/max": widest,
-        "sampling/importance_sampling_ratio/min": -smallest,
-        "sampling/importance_sampling_ratio/mean": sums[2] / max(1.0, sums[3]),
-        "sampling/importance_sampling_ratio/max": largest,
-        "sampling/ratio_cut_share": sums[4] / max(1.0, sums[5]),
-    }
-
-
-def shown_advantages(
-    rollout: RolloutBatch,
-    kept: Sequence[int],
-    chosen: RolloutBatch,
-    advantages: torch.Tensor | None,
-    gather: Callable[[list[float]], list[float]],
-) -> list[float]:
-    """One number for each trajectory of all processes: its advantage (the mean over its tokens), or 0 if dropped.
-
-    ``advantages`` are (B,) of all processes, (L, T) of this one, or ``None`` if no group was kept.
-    """
-    groups = set(kept)
-    values = iter([] if advantages is None else _one_each(chosen, advantages, gather))
-    rows = range(len(rollout.summaries))
-    return [next(values) if row // rollout.group_size in groups else 0.0 for row in rows]
-
-
-def _one_each(
-    chosen: RolloutBatch, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
-) -> list[float]:
-    if advantages.ndim == 1:
-        found: list[float] = advantages.tolist()
-        return found
-    mask = sampled_mask(chosen.batch)
-    means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-    return chosen.in_order(gather(means.tolist()))

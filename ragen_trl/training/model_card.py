@@ -57,32 +57,27 @@ def add_results(folder: Path, table: str, played: str = "") -> None:
 
 
 def _what_it_plays(specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
+    lines, named = [], []
+    for spec in specs:
+        kwargs = json.dumps(dict(spec.kwargs), default=str) if spec.kwargs else ""
+        if isinstance(spec.env, str):
+            lines.append(f"- `{spec.env}`" + (f" with `{kwargs}`" if kwargs else ""))
+            named.append(shlex.quote(f"{spec.env}:{kwargs}" if kwargs else spec.env))
+        else:
+            lines.append(f"- `{spec.name}`, not registered")
     limits = f"{_counted(args.max_turns, 'turn')}, {_counted(args.max_actions_per_turn, 'action')} a turn"
     manner = "begin with a thought" if args.think else "are bare actions"
-    lines = ["## What it plays", "", *map(_environment, specs), ""]
     lines += [
+        "",
         f"An episode has at most {limits} and {_counted(args.max_actions, 'action')} in all. Replies {manner}. The "
         "file `play.json` beside the model says how it is spoken to; other limits or messages are prompts that it has "
         "never seen.",
         "",
     ]
-    named = [_argument(spec) for spec in specs if isinstance(spec.env, str)]
     if named:
         model = args.hub_model_id or "path/to/this/folder"
         lines += ["```bash", f"python -m ragen_trl eval --model {model} --env {' '.join(named)}", "```", ""]
-    return "\n".join([*lines, ""])
-
-
-def _environment(spec: EnvSpec) -> str:
-    if not isinstance(spec.env, str):
-        return f"- `{spec.name}`, not registered"
-    kwargs = f" with `{json.dumps(dict(spec.kwargs), default=str)}`" if spec.kwargs else ""
-    return f"- `{spec.env}`{kwargs}"
-
-
-def _argument(spec: EnvSpec) -> str:
-    kwargs = f":{json.dumps(dict(spec.kwargs), default=str)}" if spec.kwargs else ""
-    return shlex.quote(str(spec.env) + kwargs)
+    return "\n".join(["## What it plays", "", *lines, ""])
 
 
 def _counted(number: int, thing: str) -> str:

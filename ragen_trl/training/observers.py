@@ -1,7 +1,6 @@
 """Observers of rollouts: the collapse monitor, the recorder of trajectories, or one of your own.
 
-A trainer shows them each rollout once, on every process, after filter and advantages and before any training on it.
-Observers change nothing: a trainer takes the same steps with one and without.
+A trainer shows them each rollout once, on every process, before any training on it; they change no step of it.
 """
 
 from collections.abc import Callable, Sequence

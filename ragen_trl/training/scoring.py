@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, Trainer
 from ragen_trl.batching.batch import sampled_mask, whole_rows
 from ragen_trl.batching.micro_batches import score_in_passes
 from ragen_trl.batching.pictures import picture_inputs
-from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
+from ragen_trl.batching.shared_prefixes import PackedModel, prefix_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.models import FAMILIES, UnsupportedModelError, check_supported
 from ragen_trl.policies.vision import PictureProcessor
@@ -84,12 +84,6 @@ class Scorer:
         order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
         found = score_in_passes(lambda *part: score(*part)[:2], attention, width, order.split(rows_a_pass))
         return Scores(*found, None)
-
-    def packed(self, batch: Mapping[str, Any]) -> PackedRows:
-        """How the rows of a micro-batch are stored as prefix trees."""
-        ids, attention = whole_rows(batch)
-        scored = torch.cat([torch.zeros_like(batch["prompt_mask"]), sampled_mask(batch)], dim=1)
-        return share_prefixes(ids, attention, scored, self._trainer.model.config.get_text_config().hidden_size)
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:

@@ -24,13 +24,7 @@ class SamplerMismatchError(UserError, RuntimeError):
 
 
 class Tolerance(NamedTuple):
-    """Largest gaps that rounding explains, in nats.
-
-    Attributes:
-        mean: Of the mean over tokens.
-        largest: Of a single token; low precision has a long tail there.
-        why: What rounds.
-    """
+    """Largest gaps that rounding explains, in nats: of the mean over tokens, of a single one; and what rounds."""
 
     mean: float
     largest: float
@@ -42,37 +36,17 @@ FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in anothe
 # Under autocast on a CPU, random models of 8 to 16 layers of width 256 reach 0.016 in the mean and 0.11 at most, a
 # mixture of experts 0.6, where a token goes to another expert.
 BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
-OTHER_KERNELS = Tolerance(0.1, math.inf, "vLLM has kernels of its own, and computes in half precision unless asked")
-MERGED = Tolerance(0.1, math.inf, "weights with LoRA merged into them are rounded in half precision where it is not")
-QUANTISED = Tolerance(0.1, math.inf, "quantised weights are scaled by blocks, and activations by rows of a pass")
-
-
-def precision_of(model: PreTrainedModel, mixed_precision: str, tf32: bool | None) -> str:
-    """The name of the number format that bounds how well two passes agree: of autocast, of the weights, of matmuls."""
-    half = {"bf16": "bfloat16", "fp16": "float16"}.get(mixed_precision)
-    own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
-    return half or own or ("float16" if tf32 else "float32")
-
-
-def tolerance_for(precision: str, quantised: bool, vllm: bool, merged: bool = False) -> Tolerance:
-    """How far the trainer, of precision "float32", "float16" (or TF32) or "bfloat16", may be from the sampler.
-
-    ``quantised`` weights have 8 or 4 bits; ``vllm`` may sample in another precision, ``merged`` with LoRA in the
-    weights.
-    """
-    if vllm:
-        return OTHER_KERNELS
-    if quantised:
-        return QUANTISED
-    if merged and precision != "float32":
-        return MERGED
-    return {"float32": EXACT, "float16": FLOAT16, "bfloat16": BFLOAT16}[precision]
+# vLLM computes in half precision unless asked, merging LoRA rounds, and quantised weights are scaled by blocks.
+OTHER_KERNELS = Tolerance(0.1, math.inf, "the sampler computes with other kernels or weights: vLLM, merged, quantised")
 
 
 def tolerance_of(policy: PreTrainedModel, mixed_precision: str, args: Any) -> Tolerance:
-    """The tolerance of a trainer's policy, without wrappers, under its configuration."""
-    precision = precision_of(policy, mixed_precision, args.tf32)
-    return tolerance_for(precision, getattr(policy, "is_quantized", False), args.use_vllm, args.merge_lora)
+    """How far the sampler may be from a trainer's policy, without wrappers, under its configuration."""
+    half = mixed_precision if mixed_precision in ("bf16", "fp16") else str(policy.dtype).removeprefix("torch.")
+    exact = half == "float32" and not args.tf32
+    if args.use_vllm or getattr(policy, "is_quantized", False) or (args.merge_lora and not exact):
+        return OTHER_KERNELS
+    return EXACT if exact else BFLOAT16 if half in ("bf16", "bfloat16") else FLOAT16
 
 
 class Gap(NamedTuple):

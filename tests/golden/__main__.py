@@ -67,7 +67,7 @@ def run(start: str, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     kind: Any = AStarPOTrainer if config is AStarPOConfig else StarPOTrainer
     trainer = kind(model, ENV, args, processing_class=build_tiny_tokenizer(), peft_config=adapter)
     trainer.train()
-    values = [*trainer.model.parameters(), *(trainer.critic.network.parameters if trainer.critic else ())]
+    values = [*trainer.model.parameters(), *(trainer.critic.parameters if trainer.critic else ())]
     weights = torch.cat([value.detach().float().flatten() for value in values if value.requires_grad])
     rows = [[row.get(key, 0.0) for key in LOGGED] for row in trainer.state.log_history if "loss" in row]
     return {"weights": weights, "logged": torch.tensor(rows, dtype=torch.float64)}

@@ -43,7 +43,6 @@ def check_updates(done: Run, tokens_at_least: int) -> None:
     assert gap.tokens >= tokens_at_least and gap.largest < 1e-3
     assert len(done.logged("loss")) == 3 and all(map(isfinite, done.logged("loss")))
     assert max(done.logged("sampling/ratio_deviation_max")) < 1e-3
-    assert min(done.logged("rollout/shared")) > 0  # the instruction at least is read once
     assert min(done.logged("grad_norm")) > 0 and all(map(isfinite, done.logged("grad_norm")))
     assert max(done.logged("filter/trajectories_used")) == 2 < min(done.logged("filter/trajectories_sampled")) == 4
     assert all(bool(value.isfinite().all()) for value in done.trained().values())

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.training.reference import Reference
-from tests.support.ragen_trl import critics, references
-from tests.support.ragen_trl.astar_runs import stored_keys
+from tests.support.ragen_trl import critics
+from tests.support.ragen_trl.astar_runs import cached
 from tests.support.ragen_trl.launches import on_two_processes
 from tests.support.ragen_trl.trainers import LastRollout, parameters, small_model
 from tests.support.ragen_trl.two_ranks import make_trainer, result
@@ -143,12 +142,9 @@ def test_a_process_that_is_done_early_does_not_keep_the_other_from_playing_on(fo
 def test_two_processes_know_the_same_values_and_write_them_once(folder: Path, name: str) -> None:
     one, other = (torch.load(folder / f"{name} {rank}.pt", weights_only=False)["values"] for rank in (0, 1))
     assert one == other
-    with ValueCache(folder / f"two {name}" / "values.sqlite") as cache:
-        (key,) = stored_keys(cache)
-        stored = cache._connection.execute("SELECT seed, sample FROM samples").fetchall()
-    assert len(stored) == len(set(stored)) == one[0].episodes == one[0].played
-    assert {seed for seed, _ in stored} == set(one[0].starts)
-    assert len(key) == 64
+    kept = cached(folder / f"two {name}")
+    assert sum(map(len, kept.values())) == one[0].episodes == one[0].played
+    assert kept.keys() == one[0].starts.keys()
 
 
 # One vLLM server for both processes
@@ -199,7 +195,6 @@ def test_two_processes_take_the_critics_step_of_one(folder: Path, kind: str, sha
         torch.testing.assert_close(other, value, rtol=1e-4, atol=1e-6)
 
 
-def test_digests_and_fingerprints_are_the_same_in_another_process(folder: Path) -> None:
+def test_fingerprints_are_the_same_in_another_process(folder: Path) -> None:
     """Hashes of strings have another seed there."""
-    digest, fingerprint = (folder / "digests.txt").read_text().split()
-    assert (digest, fingerprint) == (references.KEY.digest(), Reference(small_model()).fingerprint())
+    assert (folder / "digests.txt").read_text() == Reference(small_model()).fingerprint()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae
+from ragen_trl.algorithms.gae import bi_level_gae, token_gae
 
 DISCOUNTS = [(1.0, 1.0), (0.9, 0.0), (0.97, 0.8), (0.0, 0.5)]
 NAN = float("nan")
@@ -162,12 +162,3 @@ def test_environment_tokens_and_padding_change_nothing(seed: int) -> None:
     )
     for dense, refilled in zip(few, many, strict=True):
         assert at_actions(batch, dense) == at_actions(filled, refilled)
-
-
-def test_shapes_that_would_be_broadcast_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"have shapes \[\(2, 3\), \(1, 3\), \(2, 3\)\]"):
-        token_gae(torch.zeros(2, 3), torch.zeros(1, 3), torch.ones(2, 3), 1.0, 1.0)
-    with pytest.raises(ValueError, match="turn_values have 1 rows, turn_ids 2"):
-        spread_over_turns(torch.zeros(1, 2), torch.zeros(2, 3, dtype=torch.long))
-    with pytest.raises(ValueError, match="turn id 2 at row 0, token 0"):
-        spread_over_turns(torch.zeros(1, 2), torch.tensor([[2]]))

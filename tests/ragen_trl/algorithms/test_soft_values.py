@@ -1,14 +1,13 @@
 """Soft values: limits, bounds and identities; how certain they are, by simulation; and when they are out of date."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen_trl.algorithms.soft_values import is_stale, soft_value, soft_value_std_error
+from ragen_trl.algorithms.soft_values import soft_value, soft_value_std_error
 from tests.support.ragen_trl.tabular import double
 
 some_returns = st.lists(st.integers(-20, 110).map(lambda n: n / 10), min_size=1, max_size=12)
@@ -69,34 +68,3 @@ def test_the_mixture_by_hand() -> None:
     beta = 1 / math.log(3)
     found = soft_value_std_error(double([0.0]), beta, pooled=double([0.0, 1.0]), prior_count=1.0).item()
     assert found == pytest.approx(beta * math.sqrt(1 / 12) / 0.5, rel=1e-12)
-
-
-def window(returns: list[float], value: float, error: float, per_start: int = 1) -> dict[str, Any]:
-    """Arguments of `is_stale` for start states of `per_start` trajectories with the same V*."""
-    count = len(returns)
-    starts = torch.arange(count) // per_start
-    return {
-        "returns": double(returns),
-        "soft_values": torch.full((count,), value, dtype=torch.float64),
-        "std_errors": torch.full((count,), error, dtype=torch.float64),
-        "starts": starts,
-    }
-
-
-def test_returns_above_v_are_stale_and_returns_below_never() -> None:
-    successes, failures = [1.0] * 60 + [0.0] * 4, [0.0] * 60 + [1.0] * 4
-    assert is_stale(**window(successes, value=0.5, error=0.05))
-    assert not is_stale(**window(failures, value=0.5, error=0.05))
-
-
-def test_three_standard_errors_are_counted_by_hand() -> None:
-    """Gaps 0.5 ± 0.5: variance 64/63 · 0.25, error √(0.25 / 63) = 0.063; the mean 0.5 is 7.94 errors above 0."""
-    arguments = window([1.0, 0.0] * 32, value=0.0, error=0.0)
-    assert is_stale(**arguments, threshold=7.93)
-    assert not is_stale(**arguments, threshold=7.95)
-
-
-@pytest.mark.parametrize(("per_start", "stale"), [(1, True), (64, False)])
-def test_an_error_of_v_that_all_trajectories_share_does_not_average_out(per_start: int, stale: bool) -> None:
-    """Errors of 0.2: over 64 start states 0.025 on average, for one start state 0.2, of which the gap 0.5 is 2.4."""
-    assert is_stale(**window([1.0, 0.0] * 32, value=0.0, error=0.2, per_start=per_start)) is stale

@@ -41,7 +41,6 @@ SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "gigpo": vector_advantages.gigpo,
     "mt_grpo": vector_advantages.mt_grpo,
     "masks": vector_advantages.masks,
-    "entropy": vector_losses.entropy,
     "mi_proxy": vector_diagnostics.mutual_information,
     "collapse_detectors": vector_diagnostics.collapse_detectors,
 }

@@ -36,7 +36,7 @@ def test_the_first_step_is_reinforce_with_the_optimal_value_as_baseline(tmp_path
     values = trainer.values[0]
     assert values.return_range in (6.0, 9.0)  # two or three draws won
     assert max(len(trajectory.turns) for trajectory in trainer.played) > 1
-    weights = [(t.episode_return - values.of(t.seed).value) / values.return_range / 8 for t in trainer.played]
+    weights = [(t.episode_return - values.starts[t.seed].value) / values.return_range / 8 for t in trainer.played]
     assert len(weights) == 8
     expected = gradient(trainer.played, weights)
     moved = {name: value - before[name] for name, value in parameters(trainer).items()}
@@ -78,7 +78,7 @@ def test_a_residual_cap_bounds_what_one_trajectory_can_do(tmp_path: Path) -> Non
     before = parameters(trainer)
     trainer.train()
     values = trainer.values[0]
-    gaps = [trajectory.episode_return - values.of(trajectory.seed).value for trajectory in trainer.played]
+    gaps = [trajectory.episode_return - values.starts[trajectory.seed].value for trajectory in trainer.played]
     assert min(map(abs, gaps)) > 0.1
     expected = gradient(trainer.played, [(0.1 if gap > 0 else -0.1) / 8 for gap in gaps])
     assert_same_step(expected, {name: value - before[name] for name, value in parameters(trainer).items()})

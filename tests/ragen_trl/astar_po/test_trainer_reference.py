@@ -8,10 +8,8 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from ragen_trl.astar_po import trainer as astar_trainer
-from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.errors import OptionError
-from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored_keys
+from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored
 from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.references import change, logits, reference_logits
 from tests.support.ragen_trl.trainers import logged, parameters, small_model
@@ -123,10 +121,7 @@ def test_a_refresh_moves_the_reference_to_the_policy(refreshed: tuple[str, Path,
     assert [log_ratios[step] for step in (0, 2, 4)] == [0.0, 0.0, 0.0]
     assert min(abs(log_ratios[step]) for step in (1, 3)) > 1e-3
     assert logged(trainer, "astar/reference_episodes") == [32, 32, 64, 64, 96]
-    with ValueCache(folder / "run" / "values.sqlite") as cache:
-        references = [content["reference"] for content in stored_keys(cache).values()]
-    assert len(set(references)) == 3
-    assert references[2] == trainer.reference.fingerprint()
+    assert len(stored(folder / "run")) == 3  # a key for each reference
     checkpoints = [folder / "run" / f"checkpoint-{step}" for step in (1, 2, 3)]
     held = [(checkpoint / "reference" / "reference.safetensors").exists() for checkpoint in checkpoints]
     assert held == [False, False, True]
@@ -141,25 +136,13 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(refreshed: tuple[str, Pat
         assert_resumes(unbroken, at, astar(tmp_path / str(at), **REFRESHED, **of_kind(kind, folder)))
 
 
-def test_a_resumed_run_remembers_the_rollouts_that_tell_when_v_is_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each two rollouts are taken for stale, and the run is resumed between the first two."""
-    monkeypatch.setattr(astar_trainer, "is_stale", lambda *columns: True)
-    options = {**SAVED, "refresh_when_stale": True, "stale_window": 2, "max_steps": 4}
-    unbroken = astar(tmp_path / "run", **options)
-    unbroken.train()
-    assert unbroken.estimated_at == [0, 2]
-    assert_resumes(unbroken, 1, astar(tmp_path / "resumed", **options))
-
-
 def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -> None:
     """Regression: V* of the former beta1 and the former reward was kept, and compared with returns of the new one."""
     options = {**SAVED, "max_steps": 1}
     astar(tmp_path / "run", **options).train()
     for changed, words in (
-        ({"beta1": 0.05}, "beta1 was 0.5, now 0.05"),
-        ({"format_penalty": -0.5}, "format_penalty of .* was -0.1, now -0.5"),
+        ({"beta1": 0.05}, "differ in beta1;"),
+        ({"format_penalty": -0.5}, "differ in format_penalty of "),
     ):
         trainer = astar(tmp_path / "other", **{**options, **changed})
         with pytest.raises(OptionError, match=words):

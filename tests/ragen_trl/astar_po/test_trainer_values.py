@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,11 @@ import pytest
 import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
-from ragen_trl.astar_po.value_cache import (
-    Sample,
-    StoredSample,
-    ValueCache,
-    ValueCacheError,
-    value_key,
-)
+from ragen_trl.astar_po.value_cache import Sample, ValueCache, value_key, value_settings
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
-from ragen_trl.errors import NotFiniteError
 from ragen_trl.rollout.env_specs import EnvSpec
-from tests.support.ragen_trl.astar_runs import astar, cached, stored_keys
-from tests.support.ragen_trl.references import KEY
+from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.trainers import lottery, small_model
 
 
@@ -122,50 +113,22 @@ def test_extra_reward_functions_count_in_both_stages(tmp_path: Path) -> None:
     )
     values = trainer.values[0]
     (batch,) = trainer.batches
-    expected = [(score(t) - values.of(t.seed).value) / values.return_range for t in trainer.played]
+    expected = [(score(t) - values.starts[t.seed].value) / values.return_range for t in trainer.played]
     assert sorted(batch["advantages"].tolist()) == pytest.approx(sorted(expected), abs=1e-6)
 
 
-# V* samples on disk: what is kept, what is refused, and what a kill leaves
+# What the cache keeps
 
 
-def stored(seed: int, *returns: float, first: int = 0) -> list[StoredSample]:
-    """Samples of one start, successful where the return is positive."""
-    return [StoredSample(seed, first + i, Sample(value, value > 0)) for i, value in enumerate(returns)]
-
-
-def test_samples_come_back_in_order_and_by_key(tmp_path: Path) -> None:
+def test_samples_come_back_by_key_and_the_first_one_stays(tmp_path: Path) -> None:
     with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
-        cache.add(KEY, stored(7, 0.1 + 0.2, -1.5))
-        cache.add(KEY, [*stored(7, 1.0, first=2), *stored(3, 0.0)])
-        cache.add(replace(KEY, think=False), stored(7, 9.0))
+        cache.add("a", {(7, 0): Sample(0.1 + 0.2, True), (7, 1): Sample(-1.5, False)})
+        cache.add("a", {(7, 1): Sample(1.0, True), (3, 0): Sample(0.0, False)})
+        cache.add("b", {(7, 0): Sample(9.0, True)})
     with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
-        assert cache.read(KEY) == {
-            3: [Sample(0.0, False)],
-            7: [Sample(0.1 + 0.2, True), Sample(-1.5, False), Sample(1.0, True)],
-        }
-        assert cache.read(replace(KEY, think=False)) == {7: [Sample(9.0, True)]}
-        assert cache.read(replace(KEY, top_k=1)) == {}
-        assert [content["think"] for content in stored_keys(cache).values()] == [True, False]
-        assert list(stored_keys(cache)) == [KEY.digest(), replace(KEY, think=False).digest()]
-
-
-@pytest.mark.parametrize("other", [Sample(0.5, False), Sample(0.0, True)])
-def test_another_value_for_a_stored_sample_is_an_error_and_stores_nothing(tmp_path: Path, other: Sample) -> None:
-    with ValueCache(tmp_path / "values.sqlite") as cache:
-        cache.add(KEY, stored(1, 0.0))
-        with pytest.raises(ValueCacheError, match="sample 0 of start 1"):
-            cache.add(KEY, [*stored(0, 1.0), StoredSample(1, 0, other)])
-        assert cache.read(KEY) == {1: [Sample(0.0, False)]}
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_returns_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    with ValueCache(tmp_path / "values.sqlite") as cache:
-        with pytest.raises(NotFiniteError, match="sample 1 of start 4"):
-            cache.add(KEY, stored(4, 0.0, value))
-        assert cache.read(KEY) == {}
-        assert stored_keys(cache) == {}
+        assert cache.read("a") == {(3, 0): (0.0, False), (7, 0): (0.1 + 0.2, True), (7, 1): (-1.5, False)}
+        assert cache.read("b") == {(7, 0): (9.0, True)}
+        assert cache.read("c") == {}
 
 
 def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
@@ -174,7 +137,7 @@ def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
     spec = EnvSpec("ragen/FrozenLake-v0", {"size": 4})
 
     def digest(**changes: Any) -> str:
-        return value_key(replace_options(args, **changes), spec, 0, [("f", 1.0)], "<think>", "T", "R").digest()
+        return value_key(value_settings(replace_options(args, **changes), spec, 0, [("f", 1.0)], "<think>", "T"), "R")
 
     plain = digest()
     changed = {

@@ -8,7 +8,7 @@ import torch
 
 from ragen_trl import trainer as trainer_module
 from ragen_trl.batching.batch import select_rows
-from ragen_trl.batching.micro_batches import _shares, add_step_totals, count_positions, micro_batches
+from ragen_trl.batching.micro_batches import _shares, add_step_totals, micro_batches
 from ragen_trl.training import scoring
 from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
 from tests.support.ragen_trl.trainers import generation_batch, made_up
@@ -44,8 +44,6 @@ def test_kept_rows_fill_micro_batches_and_the_others_are_empty_by_hand() -> None
     assert [part["completion_ids"].shape for part in parts] == [(1, 1)] * 6 + [(4, 5), (4, 9)]
     add_step_totals(parts, 8, 1, lambda local: local)
     assert [bool(part["empty"]) for part in parts] == [True] * 6 + [False] * 2
-    tokens, _, positions = count_positions(parts).tolist()
-    assert (tokens, positions) == (sum(range(2, 10)) + 8, 4 * 6 + 4 * 10)  # empty ones are not computed
 
 
 @pytest.mark.parametrize(("counts", "accumulation"), [((7, 8), 6), ((7, 8), 3), ((0, 5), 6), ((3, 3), 3), ((0, 0), 6)])
@@ -102,7 +100,5 @@ def test_the_step_does_not_depend_on_micro_batches_and_what_rows_share(
             monkeypatch.setattr(scoring, "can_share_prefixes", lambda *_: False)
         made = played_in_turns(tmp_path, advantage, 2, count, trainer=Awake, **options)
         steps.append(step(made))
-        shared = [row["rollout/shared"] for row in made.state.log_history if "rollout/shared" in row]
-        assert all((value == 0) == whole for value in shared)
         monkeypatch.undo()
     assert_same_step(*steps)

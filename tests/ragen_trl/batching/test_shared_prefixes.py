@@ -93,7 +93,6 @@ def test_a_tree_by_hand() -> None:
     pairs = list(zip(rows.predictors.tolist(), rows.labels.tolist(), strict=True))
     assert pairs == [(1, 3), (1, 5), (2, 4), (3, 9)]  # 2 predicts 3 in one row and 5 in another
     assert rows.index.tolist() == [[4, 4, 1, 4], [4, 3, 4, 4], [4, 4, 0, 2]]
-    assert (rows.places, rows.tokens) == (4, 6)
     assert rows.unpacked(torch.tensor([0.1, 0.2, 0.3, 0.4])).tolist()[0] == [0.0, 0.0, pytest.approx(0.2), 0.0]
 
 

@@ -22,6 +22,8 @@ NUMBERS = {name: kind for name, kind in KINDS.items() if {int, float} & {kind, *
 RANGES = {one.name: one.metadata["within"] for one in fields(AStarPOConfig) if "within" in one.metadata}
 # A value that each refused option is given.
 ASKED: dict[str, Any] = {
+    "multi_objective_aggregation": "normalize_then_sum",
+    "sync_ref_model": True,
     "min_p": 0.1, "repetition_penalty": 1.1, "generation_kwargs": {"num_beams": 2}, "disable_dropout": False,
     "ds3_gather_for_generation": False, "mask_truncated_completions": True, "use_adaptive_entropy": True,
     "top_entropy_quantile": 0.5, "off_policy_mask_threshold": 0.5, "max_tool_calling_iterations": 3,
@@ -120,7 +122,7 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
         ({"loss_type": "dr_grpo", "max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
         ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
         ({"advantage": "gigpo", "scale_rewards": "batch"}, "which advantage 'gigpo' does not have"),
-        ({"multi_objective_aggregation": "normalize_then_sum", "baseline": "leave_one_out"}, "'sum_then_normalize'"),
+        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
         ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 2, "num_generations": 2}, "one must divide"),
         ({"load_best_model_at_end": True, **EVALUATES}, "metric_for_best_model is 'loss' .*|='eval_success'"),

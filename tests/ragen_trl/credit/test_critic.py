@@ -36,7 +36,7 @@ def build(request: pytest.FixtureRequest) -> Any:
 def test_a_column_holds_what_the_tokens_before_it_are_worth(build: Any) -> None:
     critic, rows = make_critic(build()), episodes(3)
     values, after = critic.values(rows, [True, False, True])
-    with critic.network.active(training=False), torch.no_grad():
+    with torch.no_grad():
 
         def worth(tokens: tuple[int, ...]) -> float:
             ids = torch.tensor([tokens])
@@ -44,7 +44,8 @@ def test_a_column_holds_what_the_tokens_before_it_are_worth(build: Any) -> None:
 
         for row, trajectory in enumerate(rows):
             tokens = trajectory.token_ids
-            expected = [0.0, *(worth(tokens[:column]) for column in range(1, len(tokens)))]
+            acted = trajectory.action_mask
+            expected = [worth(tokens[:column]) if acted[column] else 0.0 for column in range(len(tokens))]
             assert values[row, : len(tokens)].tolist() == pytest.approx(expected, abs=1e-5)
             assert not values[row, len(tokens) :].any()
             beyond = worth(tokens + trajectory.next_prompt_ids) if row != 1 else 0.0
@@ -62,12 +63,12 @@ def test_a_value_is_that_of_what_was_read_where_a_context_was_rebuilt(build: Any
     whole = Trajectory(tuple(turns), 0, truncated=True, next_prompt_ids=(11, 12), next_context_ids=(13, 14))
     (plain,) = episodes(1)
     values, after = critic.values([whole, plain], [True, True])
-    with critic.network.active(training=False), torch.no_grad():
+    with torch.no_grad():
         column, read = 0, ()
         for turn in whole.turns:
             read = read if turn.context_ids is None else turn.context_ids
-            for token in (*turn.prompt_ids, *turn.reply_ids):
-                if read:
+            for place, token in enumerate((*turn.prompt_ids, *turn.reply_ids)):
+                if place >= len(turn.prompt_ids):
                     ids = torch.tensor([read])
                     expected = critic.network(ids, torch.ones_like(ids))[0, -1].item()
                     assert values[0, column].item() == pytest.approx(expected, abs=1e-5)
@@ -86,7 +87,8 @@ def with_another_end(row: Trajectory) -> Trajectory:
 
 def test_rows_that_share_their_beginning_have_the_values_and_the_step_of_single_rows(build: Any) -> None:
     rows = [copy for row in episodes(4) for copy in (row, with_another_end(row))]
-    plain, packed = (make_critic(build(), batch_size=8, shares_prefixes=shares, **GENTLE) for shares in (False, True))
+    options = {"per_device_train_batch_size": 8, **GENTLE}
+    plain, packed = (make_critic(build(), shares_prefixes=shares, **options) for shares in (False, True))
     bootstrap = [index % 3 == 0 for index in range(8)]
     for one, other in zip(plain.values(rows, bootstrap), packed.values(rows, bootstrap), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -179,7 +181,7 @@ def test_a_policy_with_an_adapter_does_not_notice_the_critic(settings: dict[str,
     assert all(torch.equal(old[name], new[name]) for name in old)
     assert after == before
     assert torch.equal(logits(policy.eval()), said)
-    assert sum(value.numel() for value in critic.network.parameters) < 20_000  # no second base
+    assert sum(value.numel() for value in critic.parameters) < 20_000  # no second base
 
 
 def test_a_critic_on_an_adapter_begins_as_a_copy_of_it() -> None:
@@ -192,12 +194,12 @@ def test_a_critic_on_an_adapter_begins_as_a_copy_of_it() -> None:
 def test_a_saved_critic_goes_on_as_if_it_had_not_stopped(build: Any, tmp_path: Path) -> None:
     critic = make_critic(build())
     study(critic)
-    critic.save(tmp_path / "critic")
+    critic.save(tmp_path / "critic.pt")
     resumed = make_critic(build(), awake=False)
-    resumed.load(tmp_path / "critic")
+    resumed.load(tmp_path / "critic.pt")
     for one in (critic, resumed):
         one.update(ROWS, **lesson(ROWS, seed=9), clip=0.5)
     assert all(torch.equal(old, new) for old, new in zip(weights(critic), weights(resumed), strict=True))
-    critic.save(tmp_path / "critic")  # takes the place of the older one
-    resumed.load(tmp_path / "critic")
-    assert [path.name for path in tmp_path.iterdir()] == ["critic"]
+    critic.save(tmp_path / "critic.pt")  # takes the place of the older one
+    resumed.load(tmp_path / "critic.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["critic.pt"]

@@ -41,7 +41,7 @@ def test_the_split_into_micro_batches_changes_nothing(tmp_path: Path, advantage:
     assert_same_step(step(whole), step(split))
     for one in (whole, split):
         assert one.state.log_history[0]["filter/trajectories_used"] == 8
-    critics = [one.critic.network.parameters for one in (whole, split) if one.critic is not None]
+    critics = [one.critic.parameters for one in (whole, split) if one.critic is not None]
     assert len(critics) == (2 if "gae" in advantage else 0)
     for first, second in zip(*critics, strict=True):
         torch.testing.assert_close(second, first, rtol=1e-3, atol=2e-5)  # Adam blows rounding up

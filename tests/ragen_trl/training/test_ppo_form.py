@@ -31,7 +31,7 @@ def make(folder: Path, advantage: str = "gae", trainer: Any = Spy, draws: int = 
 
 
 def critic_weights(trainer: Any) -> list[torch.Tensor]:
-    return [value.detach().clone() for value in trainer.critic.network.parameters]
+    return [value.detach().clone() for value in trainer.critic.parameters]
 
 
 def rows(trainer: Any) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(
     end = parameters(unbroken)
     assert {name for name in before if not torch.equal(before[name], end[name])} == {n for n in before if "lora_" in n}
     own = {id(value) for value in unbroken.model.parameters()}
-    assert not own & {id(value) for value in unbroken.critic.network.parameters}
+    assert not own & {id(value) for value in unbroken.critic.parameters}
     resumed = make(tmp_path, peft_config=lora(), **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())

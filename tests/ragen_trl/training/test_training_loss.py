@@ -226,7 +226,7 @@ def test_gradient_checkpointing_computes_twice_and_takes_the_same_step(tmp_path:
         calls = passes_of(trainer.model)
         moved = step(trainer)
         steps.append({key: value for key, value in moved.items() if value.any() or not lora})
-        critics.append([] if trainer.critic is None else [one.detach() for one in trainer.critic.network.parameters])
+        critics.append([] if trainer.critic is None else [one.detach() for one in trainer.critic.parameters])
         passes.append(len(calls))
     assert_same_step(*steps)
     assert passes[1] == 2 * passes[0]  # each forward pass again in the backward pass

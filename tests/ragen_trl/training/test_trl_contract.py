@@ -136,7 +136,6 @@ OF_THE_CARD = {"_tag_names", "_name", "_paper"}
 FOREIGN = {"trainer", "model", "policy", "config", "tokenizer", "GRPOConfig", "GRPOTrainer", "Trainer", "super"}
 # Private members of models and configurations, which the packages before the trainers and the commands use.
 EXCEPTIONS = {
-    ("credit/critic_networks.py", "_attn_implementation"),
     ("policies/model_calls.py", "_attn_implementation"),
     ("policies/models.py", "_attn_implementation"),
     ("policies/models.py", "_is_stateful"),

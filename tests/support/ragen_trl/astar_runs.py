@@ -1,6 +1,5 @@
 """What the tests of A*-PO's trainer share: short runs on environments that an untrained model sometimes wins."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +64,20 @@ def astar(folder: Path, env: Any = None, trainer: Any = Spy, **changes: Any) -> 
     return small_trainer(folder, env or lottery(), config=AStarPOConfig, trainer=trainer, **{**SMALL_STAGE, **changes})
 
 
-def stored_keys(cache: ValueCache) -> dict[str, dict[str, Any]]:
-    """Digest → content of every key in the file, oldest first."""
-    rows = cache._connection.execute("SELECT digest, content FROM keys ORDER BY id").fetchall()
-    return {digest: json.loads(content) for digest, content in rows}
+def stored(folder: Path, name: str = "values.sqlite") -> dict[str, dict[int, list[float]]]:
+    """Returns by key and start seed in a cache, in the order of the samples."""
+    found: dict[str, dict[int, list[float]]] = {}
+    with ValueCache(folder / name) as cache:
+        rows = cache._connection.execute("SELECT key, seed, episode_return FROM samples ORDER BY key, seed, sample")
+        for key, seed, episode_return in rows.fetchall():
+            found.setdefault(key, {}).setdefault(seed, []).append(episode_return)
+    return found
 
 
 def cached(folder: Path, name: str = "values.sqlite") -> dict[int, list[float]]:
     """Returns by start seed of the only key in a cache."""
-    with ValueCache(folder / name) as cache:
-        (content,) = stored_keys(cache).values()
-        rows = cache._connection.execute("SELECT seed, episode_return FROM samples ORDER BY seed, sample").fetchall()
-    assert content["env"]
-    found: dict[int, list[float]] = {}
-    for seed, episode_return in rows:
-        found.setdefault(seed, []).append(episode_return)
-    return found
+    (returns,) = stored(folder, name).values()
+    return returns
 
 
 def log_likelihood(model: Any, trajectory: Trajectory) -> torch.Tensor:

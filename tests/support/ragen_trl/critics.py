@@ -1,6 +1,7 @@
 """What the critic tests share: made-up episodes, policies of both kinds, and critics of them."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,13 @@ from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 PAD = TOKENIZER.pad_token_id
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
-GENTLE: dict[str, Any] = {"learning_rate": 0.1, "eps": 1.0}  # Adam with a large ε: a step in proportion to the gradient
+OPTIONS: dict[str, Any] = {
+    **dict(per_device_train_batch_size=4, critic_learning_rate=0.01, max_grad_norm=1.0, weight_decay=0.0),
+    **dict(adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, gradient_checkpointing=False),
+    **dict(critic_lr_scheduler_type="constant", critic_lr_warmup_rollouts=0),
+}
+# Adam with a large ε: a step in proportion to the gradient.
+GENTLE: dict[str, Any] = {"critic_learning_rate": 0.1, "adam_epsilon": 1.0}
 
 
 def episode(random: np.random.Generator, num_turns: int) -> Trajectory:
@@ -48,8 +55,10 @@ def lora_policy(warm: bool = False, **settings: Any) -> PeftModel:
 
 def make_critic(policy: Any, awake: bool = True, **settings: Any) -> Critic:
     """A critic of this policy; an ``awake`` one has a head that is not zero."""
-    options = {"batch_size": 4, "learning_rate": 0.01, **settings}
-    critic = Critic(policy, options.pop("accelerator", None) or Accelerator(cpu=True), PAD, **options)
+    shares, accelerator = (settings.pop(name, None) for name in ("shares_prefixes", "accelerator"))
+    options = {**OPTIONS, **settings}  # no configuration, which would reset the state of Accelerate
+    args = SimpleNamespace(**options)
+    critic = Critic(policy, accelerator or Accelerator(cpu=True), args, PAD, shares_prefixes=bool(shares))
     if awake:
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -68,7 +77,7 @@ def lesson(rows: Sequence[Trajectory], seed: int = 0) -> dict[str, torch.Tensor]
 
 def weights(critic: Critic) -> list[torch.Tensor]:
     """A copy of what the critic trains."""
-    return [value.detach().clone() for value in critic.network.parameters]
+    return [value.detach().clone() for value in critic.parameters]
 
 
 def no_bootstrap(rows: Sequence[Trajectory]) -> list[bool]:

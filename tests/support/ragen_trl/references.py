@@ -1,41 +1,19 @@
 """What the tests of A*-PO's reference share: policies of every kind, and episodes that need no model at all."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 
-from ragen_trl.astar_po.reference_play import Request
-from ragen_trl.astar_po.reference_values import Accuracy
-from ragen_trl.astar_po.value_cache import ValueKey
+from ragen_trl.astar_po.value_cache import Request, Sample
 from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl.trainers import small_model
 
-KEY = ValueKey(
-    env="ragen/FrozenLake-v0",
-    env_kwargs={"size": 4, "is_slippery": True},
-    max_turns=5,
-    max_actions_per_turn=1,
-    max_actions=10,
-    max_reply_length=32,
-    max_completion_length=None,
-    reward="environment:1 format_penalty:-0.1",
-    reference="a" * 64,
-    temperature=1.0,
-    top_p=1.0,
-    top_k=0,
-    system_prompt=None,
-    think=True,
-    reply_prefix="<think>",
-    chat_template="b" * 64,
-)
 
-
-def accuracy_of(**changes: Any) -> Accuracy:
-    """An accuracy with some values changed."""
-    return replace(Accuracy(beta1=0.5, return_range=None, samples=8, max_samples=32, std_error=0.05), **changes)
+def accuracy_of(**changes: Any) -> dict[str, Any]:
+    """How well V* must be known, with some values changed."""
+    return {"beta1": 0.5, "first_samples": 8, "max_samples": 32, "std_error": 0.05, **changes}
 
 
 SEEDS = range(10_000, 10_020)
@@ -54,11 +32,11 @@ class ByChance:
         """All requests so far."""
         return [request for batch in self.batches for request in batch]
 
-    def __call__(self, requests: list[Request]) -> list[tuple[float, bool]]:
+    def __call__(self, requests: list[Request]) -> list[Sample]:
         if len(self.batches) == self.stop_after:
             raise KeyboardInterrupt
         self.batches.append(requests)
-        return [self.outcome(*request) for request in requests]
+        return [Sample(*self.outcome(*request)) for request in requests]
 
     def outcome(self, seed: int, index: int) -> tuple[float, bool]:
         """A function of its arguments alone."""

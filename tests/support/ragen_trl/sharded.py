@@ -129,7 +129,7 @@ def saved_model() -> str:
 
 def learnt(trainer: Any) -> dict[str, Any]:
     """Whole weights of the policy and the critic; all processes call it."""
-    critic = [] if trainer.critic is None else [_whole(value) for value in trainer.critic.network.parameters]
+    critic = [] if trainer.critic is None else [_whole(value) for value in trainer.critic.parameters]
     return {"parameters": whole(trainer.accelerator.unwrap_model(trainer.model)), "critic": critic}
 
 

@@ -19,12 +19,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "run_name": "a name", "report_to": "tensorboard", "entropy_coef": 0.1,
     },
     "reference": {
-        "beta": 0.1, "sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 1,
+        "beta": 0.1, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 1,
         "model_init_kwargs": {"dtype": "float32"}, "trust_remote_code": True,
         "epsilon": 0.1, "epsilon_high": 0.3, "delta": 4.0, "use_bias_correction_kl": False,
     },
     "sequence": {"loss_type": "dapo", "importance_sampling_level": "sequence"},
-    "several rewards": {"reward_weights": [1.0, 0.5], "multi_objective_aggregation": "normalize_then_sum"},
+    "several rewards": {"reward_weights": [1.0, 0.5]},
     "precision": {"bf16": True, "cast_lm_head_to_fp32": True},
     "evaluation": {
         "do_eval": True, "eval_strategy": "steps", "eval_steps": 1, "eval_delay": 1, "eval_on_start": True,

@@ -10,10 +10,8 @@ import torch
 from ragen_trl.algorithms.losses import (
     aggregate,
     clipped_surrogate,
-    entropy_bonus,
     kl_penalty,
     regression_loss,
-    token_entropy,
 )
 from ragen_trl.algorithms.soft_values import soft_value
 from tests.support.ragen_trl.tabular import arm_losses, double, fitted_policy, under
@@ -99,8 +97,6 @@ def regression_of_trajectories(inputs: Values) -> Values:
         double(inputs["v_star"]),
         inputs["beta2"],
         "paper",
-        inputs["length_norm"],
-        inputs["L_const"] if inputs["length_norm"] == "const" else None,
     )
     return {"log_ratio": log_ratio, "residual": residual, "loss": loss, "grad_logp": gradient(loss, logp)}
 
@@ -188,7 +184,3 @@ def kl_estimators(inputs: Values, expected: Values) -> Values:
         found[f"d{estimator}_dlogp"] = gradient(found[estimator], logp)
     return found
 
-
-def entropy(inputs: Values, expected: Values) -> Values:
-    found, mask = token_entropy(double(inputs["token_probs"]).log()), double(inputs["mask"])
-    return {"token_entropy": found, "masked_mean": entropy_bonus(found[None], mask[None])}
