@@ -7,6 +7,7 @@ One rollout's way: ``_prepare_inputs`` → ``training_batch`` → ``_play`` → 
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,62 +30,29 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
-from ragen_trl.algorithms.losses import aggregate, policy_loss, sampler_ratio, sums_of_others
-from ragen_trl.batching.batch import chosen_rows, sampled_mask, select_rows
+from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio, sums_of_others
+from ragen_trl.batching.batch import chosen_rows, sampled_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
-from ragen_trl.batching.segments import others_of, segment_rows
 from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
 from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
-from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
-from ragen_trl.credit.selection import uncertain_groups
+from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages, uncertain_groups
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.models import check_policy, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
-from ragen_trl.policies.vllm import Engine, VLLMPolicy, VLLMServerError, check_loadable, connect, send_weights
+from ragen_trl.policies.vllm import Engine, VLLMPolicy, check_loadable, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
-from ragen_trl.training.arguments import (
-    ArgumentError,
-    RewardFunction,
-    aligned_processing_classes,
-    check_arguments,
-    check_columns,
-    environment_return,
-    listed_rewards,
-    own_arguments,
-    policy_for_trl,
-    reward_names,
-)
-from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint, whole_checkpoints
-from ragen_trl.training.checks import (
-    check_advantages,
-    check_epochs,
-    check_failures,
-    check_gradient,
-    check_launch,
-    check_loss,
-    check_played,
-    checked_groups,
-    checked_rewards,
-    raise_not_finite,
-)
-from ragen_trl.training.dropout import switch_off_dropout
-from ragen_trl.training.launch import unwrapped_for_generation, without_message, without_tied_head
-from ragen_trl.training.metrics import (
-    UpdateMeans,
-    filter_metrics,
-    mean_difficulties,
-    ratio_deviation,
-    rollout_figures,
-    scored_columns,
-)
-from ragen_trl.training.model_card import copy_card, is_generated, write_agent_card
+from ragen_trl.training import checks, metrics
+from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
+from ragen_trl.training.launch import unwrapped_for_generation, without_tied_head
+from ragen_trl.training.model_card import write_agent_card
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
@@ -121,18 +89,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         reward_funcs: TRL reward functions to add to the environment's return, also asynchronous ones and reward models;
             weights (``reward_weights``) count the environment's return first. They also get ``trajectory``, a list of
             `Trajectory`.
-        callbacks: As in TRL.
-        optimizers: As in TRL.
-        peft_config: As in TRL.
+        callbacks: As in TRL, and so are ``optimizers``, ``peft_config`` and ``quantization_config``.
         train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
             ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
         eval_dataset: Your own start states for evaluation during training, described in the same way, or several such
             data sets by name; instead of ``num_eval_seeds``.
         reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
-        quantization_config: As in TRL, for a model that is given by its name.
-        tools: Refused, as ``rollout_func`` and ``environment_factory``, with what to do instead.
-        rollout_func: See ``tools``.
-        environment_factory: See ``tools``.
 
     Attributes:
         critic: The value model of the PPO forms (``advantage="gae"``, ``"turn_gae"``, ``"bi_level_gae"``), or ``None``.
@@ -142,9 +104,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     Raises:
         UserError: If an argument is of the wrong kind, the model, an environment or start states cannot be used, or the
             processes cannot train together; the message says what to do.
-
-    Example:
-        See the README: a LoRA run of Qwen2.5-0.5B-Instruct in ten lines.
     """
 
     _tag_names = ["trl", "ragen", "starpo"]
@@ -171,7 +130,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         env: EnvLike | Sequence[EnvLike] | None = None,
         args: StarPOConfig | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        reward_funcs: RewardFunction | list[RewardFunction] | None = None,
+        reward_funcs: checks.RewardFunction | list[checks.RewardFunction] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         peft_config: PeftConfig | None = None,
@@ -179,17 +138,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         eval_dataset: EvaluationRows | None = None,
         reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase | None] | None = None,
         quantization_config: Any = None,
-        tools: None = None,
-        rollout_func: None = None,
-        environment_factory: None = None,
     ) -> None:
-        trls = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
-        check_arguments(env, processing_class, refused=trls)
-        args, self._extra = own_arguments(type(self), args), listed_rewards(reward_funcs)
-        functions = [environment_return, *map(checked_rewards, self._extra)]
-        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
-            names = ", ".join(reward_names(functions))
-            raise ArgumentError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
+        checks.check_arguments(model, processing_class)
+        args, extra, readers = checks.own_arguments(type(self), args), reward_funcs or [], reward_processing_classes
+        self._extra = extra if isinstance(extra, list) else [extra]
+        if readers is not None:  # one for each of TRL's functions, of which the environment's return is the first
+            readers = [None, *(readers if isinstance(readers, list) else [readers])]
         check_policy(model, args, peft_config)
         check_loadable(model, args)
         warn_of_narrowed_sampling(args)
@@ -198,36 +152,36 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
             args.shuffle_dataset = False  # TRL would mix rows of different rollouts
-        ignored = None
         if isinstance(model, str):
-            ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
         beta, args.beta = args.beta, 0.0
-        with without_message(ignored):
-            super().__init__(
-                model=policy_for_trl(model, processing_class),
-                reward_funcs=functions,
-                args=args,
-                train_dataset=self._tasks.rows,
-                eval_dataset=self._evaluation_rows(args, eval_dataset),
-                processing_class=processing_class,
-                reward_processing_classes=aligned_processing_classes(reward_processing_classes, len(self._extra)),
-                callbacks=callbacks,
-                optimizers=optimizers,
-                quantization_config=quantization_config,
-                peft_config=peft_config,
-            )
+        super().__init__(
+            model=model,
+            reward_funcs=[checks.environment_return, *map(checks.checked_rewards, self._extra)],
+            args=args,
+            train_dataset=self._tasks.rows,
+            eval_dataset=self._evaluation_rows(args, eval_dataset),
+            processing_class=processing_class,
+            reward_processing_classes=readers,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            quantization_config=quantization_config,
+            peft_config=peft_config,
+        )
         trl_seams.check_seams(self)
         self.beta = args.beta = beta
-        self.reward_func_names = reward_names(functions)
-        check_launch(self)
+        checks.check_launch(self)
         policy = self.accelerator.unwrap_model(self.model)
         name_base_absolutely(policy)
         self._engine: Engine | None = None
         if self.use_vllm:
             self._engine = connect(self.vllm_generation, self.accelerator)
-        self._tell_once(model, policy)
+        unlike = unlike_recorded(model if isinstance(model, str) else None, self._tasks.specs, args)
+        if unlike and args.should_log:
+            logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
+        if args.should_log and (found := short_trajectory(args)):
+            logger.warning(found)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(
@@ -239,29 +193,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.reference = Reference(policy) if beta or args.log_kl else None
         if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
             self._name = "StarPO-S"  # in the model card
-        self.critic = self._make_critic() if args.advantage in CRITIC_ADVANTAGES else None
+        self.critic: Critic | None = None
+        if args.advantage in CRITIC_ADVANTAGES:
+            pad_id, shares = self.tokenizer.pad_token_id, self._scorer.shares_prefixes
+            self.critic = Critic(policy, self.accelerator, args, pad_id, shares)
         self.observers: list[Observer] = []
         self._loss_run: _LossRun | None = None  # while `policy_loss` runs
         self._begin_training()
-
-    def _tell_once(self, model: str | PreTrainedModel, policy: PreTrainedModel) -> None:
-        """Say, in one process, what a user should know before training begins."""
-        off = switch_off_dropout(policy)
-        unlike = unlike_recorded(model if isinstance(model, str) else None, self._tasks.specs, self.args)
-        if not self.args.should_log:
-            return
-        if off:
-            listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
-            logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
-        if unlike:
-            logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
-        if found := short_trajectory(self.args):
-            logger.warning(found)
-
-    def _make_critic(self) -> Critic:
-        policy, pad_id = self.accelerator.unwrap_model(self.model), self.tokenizer.pad_token_id
-        shares = self._scorer.shares_prefixes
-        return Critic(policy, self.accelerator, self.args, pad_id, self.num_rollouts, shares)
 
     # The hooks
 
@@ -296,8 +234,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         if self.critic is not None:  # it values the states first, and then learns from the same returns
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
-                found, metrics = critic_advantages(self.critic, rollout, self.args, self._total, self.state.global_step)
-            self.record("train", metrics)
+                found, figures = critic_advantages(self.critic, rollout, self.args, self._total, self.state.global_step)
+            self.record("train", figures)
             return found
         if self.args.advantage == "group":
             return trajectory_advantages(rollout, self.args)
@@ -329,7 +267,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
             dual_clip=args.delta,
             ratios_of=args.importance_sampling_level,  # type: ignore[arg-type]
-            others=others_of(inputs),
+            others=(inputs["others_log_ratio"], inputs["trajectory_tokens"]) if "others_log_ratio" in inputs else None,
             sampler_ratio=inputs.get("importance_sampling_ratio"),
             ref_logprobs=inputs.get("ref_per_token_logps"),
             beta=args.beta,
@@ -424,45 +362,33 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            NoCheckpointError: If there is none.
-            CheckpointError: If no training can go on from it; see `resumable_checkpoint` and `check_parts`.
+            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint` and `check_parts`.
         """
         asked, config = resume_from_checkpoint, self.args
         checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
         if checkpoint is not None:
             check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._begin_training()
-        try:
-            with without_tied_head(self.accelerator.unwrap_model(self.model)):
-                return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
-        except VLLMServerError:
-            self._save_before_ending()
-            raise
+        with without_tied_head(self.accelerator.unwrap_model(self.model)):
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _begin_training(self) -> None:
         """Forget everything of an earlier training, which may have broken off anywhere."""
         self._passes = -1  # micro-batches of this training so far, without the present one
         self._buffer: list[dict[str, Any]] = []  # the micro-batches of the present rollout
         self._begun = False  # whether a rollout of this update has something to train on
-        self._means = UpdateMeans()  # of this update so far
+        self._means = metrics.UpdateMeans()  # of this update so far
         self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
         self._others_of = -1  # the update for which `_add_other_segments` has passed over the other segments
         trl_seams.forget_values(self)
         self.forget_sent_weights()
-        if self.critic is not None:
-            self.critic.begin_training()
-
-    def _save_before_ending(self) -> None:
-        """Save the last update, of which everything is there until the next one begins, unless it is saved already."""
-        step, of_rollout = self.state.global_step, max(1, round(self.args.steps_per_rollout))
-        saved = step == 0 or step in whole_checkpoints(self.args.output_dir)
-        self.accelerator.wait_for_everyone()  # none saves before all have looked
-        if not saved and step % of_rollout == 0:
-            self._save_checkpoint(self.model, None)
-            self.callback_handler.on_save(self.args, self.state, self.control)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        check_epochs(self.args, len(train_dataloader), max_steps)
+        size = self.args.gradient_accumulation_steps
+        if len(train_dataloader) % size and max_steps * size > len(train_dataloader):
+            raise OptionError(
+                "an epoch ends within an update, which takes several rollouts; set max_steps, not num_train_epochs"
+            )
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if resume_from_checkpoint is not None:
             self.load_algorithm_state(Path(resume_from_checkpoint))
@@ -481,14 +407,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
         return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
 
-    @property
-    def num_rollouts(self) -> int:
-        """Rollouts of the whole run, whose length is in ``max_steps`` or in ``num_train_epochs``."""
-        args = self.args
-        if args.max_steps > 0:
-            return args.num_rollouts
-        return math.ceil(args.num_train_epochs * (len(self.train_dataset) // args.groups_per_generation))
-
     def _prepare_inputs(self, generation_batch: list[dict[str, Any]]) -> dict[str, Any]:
         """The next micro-batch. TRL hands over the rows of its rollout with each, repeated within groups."""
         self._passes += 1
@@ -498,35 +416,39 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._passes % self.args.gradient_accumulation_steps == 0:
             self._begun = False
         if self._passes % count == 0:
-            self._add_totals()
+            accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
+            add_step_totals(self._buffer, accumulation, processes, self._total, self._begun)
+            self._begun |= not self._buffer[0]["skip"]  # is read again only if the update takes further rollouts
         return self._buffer[self._passes % count]
 
     # From rows to micro-batches
 
     def training_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Play the rows, filter and refill, and divide the kept groups into the micro-batches of the rollout."""
-        rollout = self._play(rows)
-        kept = self._selected(rollout)
-        for attempt in range(1, self.args.max_refills + 1):
+        rollouts = list[RolloutBatch]()
+        for attempt in range(self.args.max_refills + 1):
+            rollouts.append(self._play(self._refill_rows(attempt) if attempt else rows, attempt))
+            rollout = RolloutBatch.joined(rollouts)
+            found = self.select_groups(rollout)
+            kept = checks.checked_groups(found, rollout.num_groups, self.args.groups_per_generation)
             if len(kept) >= self.args.groups_per_update:
                 break
-            more = self._play(self._refill_rows(attempt), attempt)
-            rollout = RolloutBatch.joined([rollout, more])
-            kept = self._selected(rollout)
-        self.rest_engine()
-        self.record("train", filter_metrics(rollout, kept))
+        if self._engine is not None and self.args.vllm_enable_sleep_mode:  # the update takes its memory
+            self._engine.sleep()
+            self.forget_sent_weights()  # the next `send_weights` wakes it
+        self.record("train", metrics.filter_metrics(rollout, kept))
         # Processes share the rows evenly.
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         advantages = None
         if kept:
             advantages = self.advantages(chosen)
-            check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))
+            checks.check_advantages(
+                advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length)
+            )
         else:
             logger.warning("step %d: the filter kept no group of a rollout", self.state.global_step + 1)
         self._show(rollout, kept, chosen, advantages)
         batch = self._rows_to_train(rollout, chosen, advantages)
-        if self.critic is not None:
-            self.critic.end_rollout()
         return micro_batches(
             batch,
             self.args.steps_per_generation,
@@ -536,9 +458,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self.accelerator.gather,
             self._scorer.shares_prefixes,
         )
-
-    def _selected(self, rollout: RolloutBatch) -> list[int]:
-        return checked_groups(self.select_groups(rollout), rollout.num_groups, self.args.groups_per_generation)
 
     def _play(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
         """Play a rollout's rows, or those of its extra rollout ``attempt``, on all processes, and reward all of it."""
@@ -554,21 +473,21 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         seconds = time.perf_counter() - began
         known = self._tasks.names
         rollout, logged = self._rewarded(rows, played, self.num_generations, known)
-        figures = self._figures(rollout, known)
+        figures = metrics.rollout_figures(rollout, known, self.reward_func_names, self.args.scale_rewards)
         if not attempt:
-            check_failures(played, figures["rollout/env_failures"], len(rollout.summaries))
+            checks.check_failures(played, figures["rollout/env_failures"], len(rollout.summaries))
         self.state.num_input_tokens_seen += sum(summary.tokens for summary in rollout.summaries)
         tokens = float(self.state.num_input_tokens_seen)
         self.record("train", {**figures, **logged, "rollout/seconds": seconds, "num_tokens": tokens})
         if self.rollouts_before < self.args.curriculum_rollouts:
-            self.record("train", mean_difficulties(rollout.summaries, known, self._tasks.difficulty))
+            self.record("train", metrics.mean_difficulties(rollout.summaries, known, self._tasks.difficulty))
         return rollout
 
     def _played(self, rows: Sequence[Mapping[str, Any]], starts: list[Start]) -> list[Trajectory]:
         envs = self._envs.take([self._tasks.spec(self._tasks.index(row)) for row in rows])
         with self.unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        check_played(played, starts, strict=len(self._tasks.specs) > 1 or bool(self._extra))
+        checks.check_played(played, starts, strict=len(self._tasks.specs) > 1 or bool(self._extra))
         return played
 
     def _play_together(
@@ -625,9 +544,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             pad_id=self.tokenizer.pad_token_id,
         )
         return rollout, logged
-
-    def _figures(self, rollout: RolloutBatch, names: Sequence[str]) -> dict[str, float]:
-        return rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
 
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them."""
@@ -696,12 +612,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             with self.reference.model() as model:
                 batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
 
-    def _add_totals(self) -> None:
-        """Write each update's totals into its micro-batches."""
-        accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
-        add_step_totals(self._buffer, accumulation, processes, self._total, self._begun)
-        self._begun |= not self._buffer[0]["skip"]  # is read again only if the update takes further rollouts
-
     def _total(self, local: torch.Tensor) -> torch.Tensor:
         """The sum over all processes."""
         total: torch.Tensor = self.accelerator.reduce(local, reduction="sum")
@@ -734,10 +644,14 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             loss = self.policy_loss(model, inputs)
         finally:
             self._loss_run = None
-        check_loss(loss, run.scores)
+        checks.check_loss(loss, run.scores)
         scores = run.scores[-1]
         assert scores.entropies is not None
-        columns = scored_columns(scores.logprobs, scores.entropies, inputs, mask)
+        columns = {"entropy": scores.entropies}
+        if "ref_per_token_logps" in inputs:
+            # Masked before the exponential: elsewhere the policies may differ so much that it overflows.
+            reference = inputs["ref_per_token_logps"].masked_fill(~mask, 0.0)
+            columns["kl"] = kl_penalty(scores.logprobs.masked_fill(~mask, 0.0), reference, "k3")
         self._means.add({name: value for name, value in columns.items() if name not in run.recorded}, mask)
         self._means.add_loss(loss)
         if scores.router_loss is not None:
@@ -773,13 +687,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _check_update(self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor) -> None:
         """Stop all processes if a loss is not finite, or the first rollout was sampled from another distribution."""
-        deviation = ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
+        deviation = metrics.ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
         found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
         largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
         if anywhere:
             micro_batches_of_update = self.args.gradient_accumulation_steps
             place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches_of_update}"
-            raise_not_finite(loss, place, scores[:2], inputs, mask)
+            checks.raise_not_finite(loss, place)
         self._means.add_largest("sampling/ratio_deviation_max", largest)
         if self._gaps is not None and not inputs["skip"]:
             self._gaps.append(measure_gap(scores.logprobs, inputs, self._sampler_slack))
@@ -805,7 +719,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
         if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
-            check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
+            checks.check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
         return norm
 
     # Evaluation during training
@@ -826,22 +740,18 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 those of the constructor, or ``args.num_eval_seeds`` held-out ones.
             ignore_keys: Not read.
             metric_key_prefix: As in TRL.
-
-        Raises:
-            ArgumentError: If reward functions would lack columns.
-            OptionError: If the rows do not describe start states.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
         if eval_dataset is None and self.eval_dataset is None:
-            self.eval_dataset = self._rows_of(None)
+            self.eval_dataset = self._tasks.evaluation_rows()
         if eval_dataset is None or isinstance(eval_dataset, str):
             chosen = self.eval_dataset if eval_dataset is None else self.eval_dataset[eval_dataset]
         elif isinstance(eval_dataset, dict):
-            chosen = {name: self._rows_of(rows) for name, rows in eval_dataset.items()}
+            chosen = {name: self._tasks.rows_for_evaluation(rows) for name, rows in eval_dataset.items()}
         else:
-            chosen = self._rows_of(eval_dataset)
+            chosen = self._tasks.rows_for_evaluation(eval_dataset)
         several = chosen if isinstance(chosen, dict) else {"": chosen}
-        metrics: dict[str, float] = {}
+        figures: dict[str, float] = {}
         trained, _ = self.model.training, self.model.eval()
         try:
             for name, rows in several.items():
@@ -849,10 +759,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 measured = {f"{prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}
                 self.log(measured)
                 self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
-                metrics |= measured
+                figures |= measured
         finally:
             self.model.train(trained)
-        return metrics
+        return figures
 
     def _evaluated(self, dataset: Dataset, at_once: int) -> dict[str, float]:
         """The figures of all rows, played ``at_once`` on all processes together."""
@@ -868,9 +778,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 for place in places
             ]
             part, of_functions = self._play_together([rows[place] for place in places], starts, names)
-            parts.append(part.first(len(places)))
+            shown = {"ranks": part.ranks, "rewards": part.rewards, "summaries": part.summaries}
+            once = {name: column[: len(places)] for name, column in shown.items()}  # without the repeated ones
+            parts.append(replace(part, trajectories=[], **once))
             logged.append((len(places), of_functions))
-        figures = self._figures(replace(RolloutBatch.joined(parts), group_size=size), names)
+        rollout = replace(RolloutBatch.joined(parts), group_size=size)
+        figures = metrics.rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
         for name in {name for _, values in logged for name in values}:
             known = [(count, values[name]) for count, values in logged if name in values]
             figures[name] = sum(count * value for count, value in known) / sum(count for count, _ in known)
@@ -878,21 +791,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
         if given is None:
-            return self._rows_of(None) if args.eval_strategy != "no" else None
-        rows = len(given) if isinstance(given, Dataset) else None
-        if args.num_eval_seeds not in (type(args).num_eval_seeds, rows):
-            raise ArgumentError(
-                f"num_eval_seeds is {args.num_eval_seeds}, but the rows of eval_dataset decide that; leave it unset"
-            )
+            return self._tasks.evaluation_rows() if args.eval_strategy != "no" else None
         if isinstance(given, dict):
-            return {name: self._rows_of(rows, held_out=True) for name, rows in given.items()}
-        return self._rows_of(given, held_out=True)
-
-    def _rows_of(self, given: Dataset | IterableDataset | None, held_out: bool = False) -> Dataset:
-        tasks = self._tasks
-        rows = tasks.evaluation_rows() if given is None else tasks.rows_for_evaluation(given, held_out)
-        check_columns(self._extra, tasks.columns_missing(rows))
-        return rows
+            return {name: self._tasks.rows_for_evaluation(rows, held_out=True) for name, rows in given.items()}
+        return self._tasks.rows_for_evaluation(given, held_out=True)
 
     # Checkpoints and saved models
 
@@ -916,9 +818,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if self.pictures is not None:
                 self.pictures.save(folder)
             save_play_options(folder, self._tasks.specs, self.args)
-        if self.is_world_process_zero() and not _internal_call and is_generated(run) and is_generated(folder):
+        if self.is_world_process_zero() and not _internal_call:
             self.create_model_card(run.name)
-            copy_card(run, folder)
+            if folder != run:
+                shutil.copyfile(run / "README.md", folder / "README.md")
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """As in TRL, with what the agent plays in place of a question to a chat model."""
@@ -950,9 +853,3 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Make the next `send_weights` send the present weights, whichever vLLM has."""
         if self.use_vllm:
             trl_seams.note_sent_step(self, -1)
-
-    def rest_engine(self) -> None:
-        """Give a sleeping engine's memory to the update; the next `send_weights` wakes it."""
-        if self._engine is not None and self.args.vllm_enable_sleep_mode:
-            self._engine.sleep()
-            self.forget_sent_weights()

@@ -42,12 +42,8 @@ _METHODS = {
 _ATTRIBUTES = ("_pending_metrics", "_pending_extra_logs", "_metrics", "_logs", "_buffered_inputs")
 
 
-class SeamError(UserError, RuntimeError):
-    """A version of TRL has changed a member that this package relies on."""
-
-
 def check_seams(trainer: GRPOTrainer) -> None:
-    """Raise `SeamError` if this TRL has moved a seam; says once that a version was not tested.
+    """Raise `UserError` if this TRL has moved a seam; says once that a version was not tested.
 
     Call it when TRL's own constructor is through.
     """
@@ -58,10 +54,10 @@ def check_seams(trainer: GRPOTrainer) -> None:
         known = inspect.signature(method).parameters if callable(method) else {}
         missing = [one for one in parameters if one not in known]
         if missing:
-            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {remedy}")
+            raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {remedy}")
     for name in _ATTRIBUTES:
         if not hasattr(trainer, name):
-            raise SeamError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {remedy}")
+            raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {remedy}")
     if not trl.__version__.startswith(tuple(f"{one}." for one in TESTED)):
         logger.info("TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, tested)
 
@@ -135,10 +131,9 @@ def show_advantages(trainer: GRPOTrainer, advantages: Sequence[float]) -> None:
 
 
 class PlainRollout(NamedTuple):
-    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
+    """The last rollout of a plain ``GRPOTrainer``: (B, F) rewards and B completions (texts, or lists of messages).
 
-    ``rewards`` are (B, F) of all processes, ``completions`` B texts or lists of messages; ``micro_batches`` this
-    process's.
+    They are of all processes, ``micro_batches`` of this one.
     """
 
     rewards: torch.Tensor

@@ -1,5 +1,6 @@
 """Advantages of whole trajectories, compared within a group, and whitening over a batch."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -57,51 +58,37 @@ def group_advantages(
     return centred.masked_fill(flat, 0.0).reshape(-1)
 
 
-def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(3,) count, sum and sum of squares in float64 of the values where ``mask`` is 1; add them up over processes.
-
-    Elsewhere any value is allowed, also NaN.
-
-    Example:
-        >>> moments(torch.tensor([[1.0, 2.0, 99.0]]), torch.tensor([[1, 1, 0]])).tolist()
-        [2.0, 3.0, 5.0]
-    """
-    counted = in_float64(values[mask.bool()])
-    return torch.stack([float64_tensor(counted.numel(), counted.device), counted.sum(), counted.square().sum()])
-
-
-def whiten_with(
-    values: torch.Tensor, mask: torch.Tensor, batch_moments: torch.Tensor, eps: float = 1e-8
+def whiten(
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    total: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
+    eps: float = 1e-8,
 ) -> torch.Tensor:
-    r"""Shift and scale to mean 0 and variance 1 of the batch whose moments are given.
+    r"""Shift and scale to mean 0 and variance 1 of the numbers of all processes where ``mask`` is 1.
 
     .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
 
     with the sample variance (ddof 1), as verl does for PPO. A variance far below ε, such as rounding, is not scaled up.
 
     Args:
-        values: Numbers of any shape; this process's share of the batch.
+        values: Numbers of any shape, this process's share; any value, also NaN, where the mask is 0.
         mask: The same shape, 1 where a number counts.
-        batch_moments: (3,) ``moments`` of the whole batch.
+        total: Adds a tensor up over all processes; unset, this one holds all numbers.
         eps: ε, added to the variance.
 
     Returns:
-        Shape and dtype of ``values``; 0 where the mask is 0, and everywhere if the batch has fewer than two numbers.
-    """
-    count, total, squares = in_float64(batch_moments).unbind()
-    if count < 2:
-        return torch.zeros_like(values)
-    mean = total / count
-    variance = ((squares - total * mean) / (count - 1)).clamp(min=0.0)
-    whitened = (in_float64(values) - mean) / (variance + eps).sqrt()
-    return torch.where(mask.bool(), whitened.to(values.dtype).to(values.device), 0.0)
-
-
-def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
-    """Whiten a batch that one process holds completely; see ``whiten_with``.
+        Shape and dtype of ``values``; 0 where the mask is 0, and everywhere if fewer than two numbers count.
 
     Example:
         >>> whiten(torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([1, 1, 1, 0]))
         tensor([-1.,  0.,  1.,  0.])
     """
-    return whiten_with(values, mask, moments(values, mask), eps)
+    counted = in_float64(values[mask.bool()])
+    number = float64_tensor(counted.numel(), counted.device)
+    count, summed, squares = in_float64(total(torch.stack([number, counted.sum(), counted.square().sum()]))).unbind()
+    if count < 2:
+        return torch.zeros_like(values)
+    mean = summed / count
+    variance = ((squares - summed * mean) / (count - 1)).clamp(min=0.0)
+    whitened = (in_float64(values) - mean) / (variance + eps).sqrt()
+    return torch.where(mask.bool(), whitened.to(values.dtype).to(values.device), 0.0)

@@ -13,17 +13,10 @@ ZERO_STD = 1e-6
 
 
 def group_std(returns: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Sample standard deviation (ddof 1) of each group's returns.
+    """(P,) sample standard deviation (ddof 1) of each group's (P · G,) raw returns, groups contiguous.
 
-    Args:
-        returns: (P · G,) raw returns, groups contiguous; NaN for an episode without an outcome, which is left out.
-        group_size: G, at least 2.
-
-    Returns:
-        (P,) standard deviations; exactly 0 where the spread is only rounding, or fewer than two are left.
-
-    Raises:
-        ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
+    An episode without an outcome (NaN) is left out; exactly 0 where the spread is only rounding, or fewer than two are
+    left. `ValueError` as of `as_groups`.
     """
     groups = as_groups(returns, group_size)
     std = std_of_known(groups, dim=1).squeeze(1)
@@ -43,21 +36,15 @@ def std_of_known(values: torch.Tensor, dim: int | None = None, ddof: int = 1) ->
 
 
 def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
-    """Indices of the groups to train on, in ascending order.
+    """Indices of the groups to train on, in ascending order, by their (P,) standard deviations of raw returns.
 
     Keeps the ``max(1, floor(ratio · P))`` groups with the largest standard deviation (StarPO-S, U = Std_τ[R(τ)]); of
     equal ones the lower index wins. A kept group whose returns are all equal teaches nothing and is dropped, so the
     result can be empty. With ``ratio=1`` no group is dropped.
 
-    Args:
-        stds: (P,) standard deviation of each group's raw returns.
-        ratio: Share of groups to keep, in (0, 1].
-
     Example:
         >>> most_uncertain_groups(torch.tensor([0.7, 0.2, 0.7, 0.0]), 0.25)
         [0]
-        >>> most_uncertain_groups(torch.tensor([0.0, 0.0]), 0.5)
-        []
     """
     num_groups = stds.numel()
     if ratio >= 1:
@@ -75,8 +62,8 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
     to no more than about ``eps``, no group is kept.
 
     Args:
-        scores: (P,) uncertainty of each group, not negative: standard deviations of the raw returns, as in RAGEN-2's
-            code, or variances, as in its paper, which keep fewer groups.
+        scores: (P,) uncertainty of each group: standard deviations of the raw returns, as in RAGEN-2's code, or
+            variances, as in its paper, which keep fewer groups.
         mass: ρ, the share of the sum that must be reached, in (0, 1].
         eps: Subtracted from the sum that must be reached, in the unit of the scores.
 
@@ -95,10 +82,6 @@ def dispersion(scores: torch.Tensor) -> float:
     """How unequal groups are: the standard deviation (ddof 0) of the (P,) scores over their mean, 0 if all are 0.
 
     RAGEN-2 tells by it whether a filter pays: at about 1.2 the filter helped, at 0.33 it did harm.
-
-    Example:
-        >>> dispersion(torch.tensor([1.0, 0.0]))
-        1.0
     """
     scores = in_float64(scores)
     return float(scores.std(correction=0) / scores.mean()) if bool(scores.any()) else 0.0

@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple
 
 import torch
 
-Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
-
 
 class PolicyLoss(NamedTuple):
     """A micro-batch's part of the loss of its optimizer step, and (B, T) columns of which the log has the means."""
@@ -132,17 +130,9 @@ def clipped_surrogate(
     .. math:: \ell_t = -\min(\rho_t A_t,\ \mathrm{clip}(\rho_t, 1 - \epsilon_{lo}, 1 + \epsilon_{hi}) A_t),
        \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
 
-    Where nothing was sampled, give both policies equal log-probabilities (``masked_fill(~mask, 0.0)``): 89 nats between
-    them make the ratio infinite and its gradient NaN. For :math:`A_t < 0` a dual clip c bounds the loss by
-    :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729).
-
-    Args:
-        logprobs: (B, T) log-probabilities under the trained policy, nats.
-        old_logprobs: (B, T) the same under the policy that sampled.
-        advantages: (B, T), or (B, 1) for one advantage per trajectory.
-        epsilon_low: Clip below 1, in [0, 1).
-        epsilon_high: Clip above 1, at least 0.
-        dual_clip: c, above 1; ``None`` for no bound.
+    For :math:`A_t < 0` a dual clip c bounds the loss by :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729). Arguments
+    are as in `policy_loss`; advantages are (B, T), or (B, 1) for one for each trajectory. Where nothing was sampled,
+    give both policies equal log-probabilities: 89 nats between them make the ratio infinite and its gradient NaN.
 
     Raises:
         ValueError: If the advantages have another shape, which would broadcast.
@@ -166,12 +156,7 @@ def clipped_surrogate(
 
 
 def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
-    """(B,) what the other rows of each row's sequence add up to; ``sequences`` (B,) has the index of each row's.
-
-    Example:
-        >>> sums_of_others(torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 1, 1, 1]))
-        tensor([ 0., 12., 10.,  6.])
-    """
+    """(B,) what the other rows of each row's sequence add up to; ``sequences`` (B,) has the index of each row's."""
     totals = row_sums.new_zeros(int(sequences.max()) + 1 if len(sequences) else 0)
     return totals.index_add(0, sequences, row_sums)[sequences] - row_sums
 
@@ -188,13 +173,8 @@ def sequence_log_ratios(
        s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
 
     Every token has the value of its sequence's ratio, which the clip compares, and its own gradient. If all advantages
-    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. Arguments are as in `policy_loss`; for
-    rows that are parts of sequences, ``others`` are (B,) the log-ratios of a sequence's tokens in other rows, added up,
-    and (B,) the number of all its sampled tokens.
-
-    Example:
-        >>> sequence_log_ratios(torch.tensor([[0.3, 0.1]]), torch.zeros(1, 2), torch.ones(1, 2))
-        tensor([[0.2000, 0.2000]])
+    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. For rows that are parts of sequences,
+    ``others`` are (B,) the log-ratios of a sequence's other tokens, added up, and (B,) the number of all its tokens.
     """
     used = mask.bool()
     differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
@@ -220,8 +200,8 @@ def sampler_ratio(
         trained: (B, T) log-probabilities as the trainer computes them, nats.
         sampled: (B, T) the same as the sampler gave them. NaN, for a token that it could not score, is no correction.
         mask: (B, T), 1 at sampled tokens.
-        mode: "token_truncate" or "token_mask" for the ratio of each token, "sequence_truncate" or "sequence_mask" for
-            each row's. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
+        mode: "token_" or "sequence_", the ratio of each token or of each row, and then "truncate" or "mask": ratios out
+            of bounds are moved to them, or are 0.
         low: Lower bound; ``None``: none.
         high: Upper bound; ``None``: none.
         sequences: (B,) for rows that are parts of sequences: the index of each row's sequence, whose ratio it then has.
@@ -257,7 +237,7 @@ def value_loss(
         returns: (B, T) targets, without gradient.
         mask: (B, T) 1 where the critic is trained; elsewhere the other arguments may hold any value.
         clip: c, in units of the return; ``None`` for no clip.
-        normaliser: n, the count of such tokens in the whole batch; the default is the count in ``mask``.
+        normaliser: n, the count of such tokens in the whole batch; unset: the count in ``mask``.
 
     Returns:
         The loss, and the share of these tokens whose clipped error is the larger one (they have no gradient).
@@ -298,28 +278,19 @@ def kl_penalty(
 def aggregate(
     per_token: torch.Tensor,
     mask: torch.Tensor,
-    mode: Aggregation,
+    mode: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"],
     normaliser: torch.Tensor | float | None = None,
-    length: float | None = None,
 ) -> torch.Tensor:
-    r"""Reduce (B, T) losses to one number.
+    """Reduce (B, T) losses to one number.
 
-    ======================= ============================================== ==========================
-    mode                    sum over                                       divided by
-    ======================= ============================================== ==========================
-    ``token_mean``          all tokens (DAPO)                              tokens
-    ``seq_mean_token_mean`` the mean of each trajectory (GRPO, StarPO)     trajectories
-    ``seq_mean_token_sum``  all tokens                                     trajectories
-    ``constant_length``     all tokens (Dr. GRPO)                          trajectories · ``length``
-    ======================= ============================================== ==========================
+    ``"token_mean"`` adds tokens up and divides by their number (DAPO), ``"seq_mean_token_mean"`` is the mean over
+    trajectories of each one's mean (GRPO, StarPO), ``"seq_mean_token_sum"`` of each one's sum.
 
     Args:
         per_token: (B, T).
         mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
-        mode: One of the modes in the table.
-        normaliser: Tokens (``token_mean``) or trajectories (the others) of the whole batch; the default is the count
-            in ``mask``.
-        length: L of ``constant_length``, tokens.
+        mode: See above.
+        normaliser: Tokens (``"token_mean"``) or trajectories of the whole batch; unset: those in ``mask``.
 
     Raises:
         ValueError: If the shapes differ, which would broadcast.
@@ -329,11 +300,9 @@ def aggregate(
     used = mask.bool()
     lengths = used.sum(dim=1)  # (B,)
     sums = per_token.masked_fill(~used, 0.0).sum(dim=1)  # (B,)
-    count = lengths.sum() if mode == "token_mean" else (lengths > 0).sum()
     if mode == "seq_mean_token_mean":
         sums = sums / lengths.clamp(min=1)
-    elif mode == "constant_length":
-        sums = sums / length
+    count = lengths.sum() if mode == "token_mean" else (lengths > 0).sum()
     return sums.sum() / (count.clamp(min=1) if normaliser is None else normaliser)
 
 
@@ -359,14 +328,14 @@ def regression_loss(
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
-        ref_logprobs: (B, T) the same under the reference, for the same contexts, without gradient.
+        ref_logprobs: (B, T) the same under the reference, without gradient.
         action_mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
         returns: (B,) raw returns R.
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
-        normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
+        normaliser: n, trajectories of the whole batch; unset: those in ``action_mask``.
         parts: For parts of trajectories: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
     Returns:

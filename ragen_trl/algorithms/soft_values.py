@@ -18,14 +18,8 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
 
     .. math:: V^* = \beta \log \frac{1}{N} \sum_{i=1}^N e^{R_i / \beta}
 
-    It lies between the mean (β → ∞; mean + variance / 2β for a large β) and the maximum (β → 0) of the returns.
-
-    Args:
-        returns: (..., N) raw returns from one start state.
-        beta: β₁, in units of the return, above 0.
-
-    Returns:
-        (...) float64.
+    ``returns`` are (..., N) raw ones from one start state, ``beta`` is β₁ in units of the return, above 0, and V* is
+    (...) float64. It lies between the returns' mean (β → ∞; mean + variance / 2β for a large β) and maximum (β → 0).
 
     Example:
         >>> soft_value(torch.tensor([0.0, 0.0, 0.0, 1.0]), beta=0.5)

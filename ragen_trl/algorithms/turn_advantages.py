@@ -11,7 +11,7 @@ import torch
 
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.algorithms.filtering import ZERO_STD
-from ragen_trl.algorithms.gae import turn_gae
+from ragen_trl.algorithms.gae import gae
 
 
 def gigpo_advantages(
@@ -36,7 +36,7 @@ def gigpo_advantages(
     Args:
         turn_rewards: (P · G, K) reward of each turn, groups contiguous.
         turn_mask: (P · G, K), 1 at turns that were played; a row of 0 is an episode without an outcome.
-        anchors: For each row the states in which its turns began, one per played turn; observations, for example.
+        anchors: For each row the states in which its played turns began; observations, for example.
         group_size: G, at least 2.
         gamma: Discount per turn of the step returns.
         step_weight: ω.
@@ -44,7 +44,7 @@ def gigpo_advantages(
         eps: ε, added to both standard deviations.
 
     Returns:
-        (P · G, K) advantages, 0 where the mask is 0. Returns that are equal up to rounding give exactly 0.
+        (P · G, K) advantages, 0 where the mask is 0, and exactly 0 for returns that are equal up to rounding.
 
     Example:
         >>> rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
@@ -53,7 +53,7 @@ def gigpo_advantages(
                 [-0.7500, -0.5000]])
     """
     mask, steps = turn_mask.bool(), torch.zeros_like(turn_rewards)
-    step_returns, _ = turn_gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
+    step_returns, _ = gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
     states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
     steps[mask] = _compare(step_returns[mask], states, 1, eps if scale == "group" else None)
     totals = turn_rewards.sum(dim=1).masked_fill(~mask.any(dim=1), torch.nan)  # NaN: an episode without an outcome
@@ -87,11 +87,10 @@ def mt_grpo_advantages(
         weight: λ of the outcome.
         ddof: Delta degrees of freedom of both standard deviations.
         eps: ε, as TRL's.
-        compared: (P · G, K), 1 at turns with a reward of their own; others keep only the outcome's part. The default is
-            ``turn_mask``.
+        compared: (P · G, K), 1 at turns with a reward of their own; unset: ``turn_mask``.
 
     Returns:
-        (P · G, K) advantages, 0 where the mask is 0. Rewards that are equal up to rounding give exactly 0.
+        (P · G, K) advantages, 0 where the mask is 0, and exactly 0 for rewards that are equal up to rounding.
     """
     of_outcome = group_advantages(outcomes, group_size, ddof=ddof, eps=eps)  # (P · G,)
     rows, columns = turn_rewards.shape

@@ -32,13 +32,11 @@ class NothingToLearnError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class StartValue:
-    """The value of one start state, from so many ``samples`` and ``successes``.
+    """The value of one start state, from so many samples and successes.
 
-    Attributes:
-        mean: Mean return.
-        value: V*, between the mean and the largest return.
-        std_error: Standard error of V*, shrunk towards the spread over all starts; above 0 for equal returns too.
-        zero_variance: Whether all returns were equal up to rounding, so there is nothing to learn.
+    ``mean`` is the mean return; ``value`` V*, between the mean and the largest return, and ``std_error`` its standard
+    error, shrunk towards the spread over all starts, above 0 for equal returns too. ``zero_variance``: all returns are
+    equal up to rounding, so there is nothing to learn.
     """
 
     samples: int
@@ -55,8 +53,7 @@ class ReferenceValues:
 
     Attributes:
         starts: Start seed → its value, in the order of the given seeds.
-        episodes: Number of episodes that these values are estimated from.
-        played: How many of them were played now and not read from the cache.
+        episodes: Number of episodes that these values are estimated from, of which ``played`` were not in the cache.
         success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, Wilson's
             95 % interval as if all episodes were independent.
         return_range: The unit of β₁ and β₂.
@@ -84,41 +81,25 @@ class ReferenceValues:
         return [seed for seed, start in self.starts.items() if not start.zero_variance]
 
     def in_words(self) -> str:
-        """One line: success of the reference, episodes (and how many came from the cache), trainable start states."""
-        cached = self.episodes - self.played
-        of_cache = f" ({cached:,} of them from the cache)" if cached else ""
+        """One line: success of the reference, episodes (and how many were played now), trainable start states."""
         return (
-            f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}], {self.episodes:,} episodes"
-            f"{of_cache}, {len(self.trainable)} of {len(self.starts)} start states have returns that differ"
+            f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}], {self.episodes:,} episodes "
+            f"({self.played:,} played now), {len(self.trainable)} of {len(self.starts)} start states have returns that "
+            "differ"
         )
 
     def summary(self) -> dict[str, float]:
         """Figures of all start states together, for logs and JSON."""
-        starts, figures = list(self.starts.values()), asdict(self)
-        del figures["starts"]
-        return {
-            "starts": len(starts),
-            "trainable": len(self.trainable),
-            **figures,
-            "mean_return": sum(start.mean for start in starts) / len(starts),
-            "mean_value": sum(start.value for start in starts) / len(starts),
-            "mean_std_error": sum(start.std_error for start in starts) / len(starts),
-            "max_std_error": max(start.std_error for start in starts),
-            "max_samples": max(start.samples for start in starts),
-        }
+        figures = {name: value for name, value in asdict(self).items() if name != "starts"}
+        return {**figures, "starts": len(self.starts), "trainable": len(self.trainable)}
 
 
 class ReferenceSamples:
     """Outcomes of the reference by start seed and sample index: those that are known, and played ones for the others.
 
-    Every batch is stored before the next one begins, so a killed run never plays an episode twice.
-
-    Args:
-        play: Plays one episode for each request, on all processes together, and returns the outcomes in order; NaN is
-            the return of an episode whose environment failed.
-        known: What is known, the same on all processes.
-        batch_size: Episodes that are played at the same time.
-        store: Called with each batch, to keep it.
+    ``play`` plays one episode for each request, on all processes together; the return of one whose environment failed
+    is NaN. ``known`` is the same on all processes. Each batch of ``batch_size`` episodes is given to ``store`` before
+    the next one begins, so a killed run never plays an episode twice.
     """
 
     def __init__(
@@ -188,8 +169,7 @@ def estimate_values(
         progress: Whether to show a bar.
 
     Raises:
-        ReferenceNeverSucceedsError: If no episode succeeded.
-        NothingToLearnError: If no start has returns that differ.
+        ReferenceNeverSucceedsError, NothingToLearnError: If no episode succeeded, or no start has returns that differ.
     """
     counts, played_before = dict.fromkeys(map(int, seeds), first_samples), samples.num_played
     with progress_bar(0, "reference", "episode", hidden=not progress) as bar:
@@ -210,7 +190,19 @@ def estimate_values(
             if more == {seed: counts[seed] for seed in more}:
                 break
             counts.update(more)
-    _check_worth(found, returns)
+    won = [sample.success for of_start in found.values() for sample in of_start]
+    earned = f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}"
+    if not any(won):
+        raise ReferenceNeverSucceedsError(
+            f"{earned}, and none succeeded (success rate at most {wilson_interval(0, len(won))[1]:.2%} with 95 % "
+            "confidence); A*-PO cannot learn what its reference never does: warm-start the model on the oracle's play, "
+            "make the environment easier, or raise max_reference_samples"
+        )
+    if not any(map(_has_spread, returns.values())):
+        raise NothingToLearnError(
+            f"{earned}, all of one start state the same, so there is nothing to learn; raise the temperature or "
+            "max_reference_samples, or take other start states or another reference"
+        )
     won = [sample.success for of_start in found.values() for sample in of_start[:first_samples]]
     low, high = wilson_interval(sum(won), len(won))
     starts = {
@@ -230,22 +222,3 @@ def estimate_values(
 
 def _has_spread(returns: torch.Tensor) -> bool:
     return return_range(returns) > ZERO_STD * max(1.0, returns.abs().max().item())
-
-
-def _check_worth(found: Mapping[int, Sequence[Sample]], returns: Mapping[int, torch.Tensor]) -> None:
-    """Raise unless some episode succeeded, and from some start the returns differ."""
-    pool = torch.cat(list(returns.values()))
-    if not any(sample.success for samples in found.values() for sample in samples):
-        bound = wilson_interval(0, len(pool))[1]
-        raise ReferenceNeverSucceedsError(
-            f"none of {len(pool)} episodes from {len(found)} start states succeeded (success rate at most {bound:.2%} "
-            f"with 95 % confidence; return {pool.mean().item():.3g} on average, {pool.max().item():.3g} at most), and "
-            "A*-PO cannot learn what its reference never does; warm-start the model on the oracle's play, make the "
-            "environment easier, or raise max_reference_samples"
-        )
-    if not any(_has_spread(of_start) for of_start in returns.values()):
-        raise NothingToLearnError(
-            f"from each of {len(returns)} start states all episodes of the reference earned the same (returns "
-            f"{pool.min().item():.3g} to {pool.max().item():.3g}), so there is nothing to learn; raise the temperature "
-            "or max_reference_samples, or take other start states or another reference"
-        )

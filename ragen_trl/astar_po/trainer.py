@@ -25,15 +25,14 @@ from ragen_trl.astar_po.reference_values import (
     estimate_values,
 )
 from ragen_trl.astar_po.value_cache import Request, Sample, ValueCache, value_key, value_settings
-from ragen_trl.batching.batch import sampled_mask
+from ragen_trl.batching.batch import sampled_mask, segment_batch
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainer import StarPOTrainer
-from ragen_trl.training.reference import Reference, ReferenceWeightsError
+from ragen_trl.training.reference import Reference
 from ragen_trl.training.self_check import measure_gap
 from ragen_trl.trajectory import Trajectory
 
@@ -58,8 +57,7 @@ class AStarPOTrainer(StarPOTrainer):
         values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
-        ReferenceNeverSucceedsError: By ``train``, if the first reference never succeeds.
-        NothingToLearnError: By ``train``, if from every start state all episodes of the first one earn the same.
+        ReferenceNeverSucceedsError, NothingToLearnError: By ``train``, see ``reference_values.estimate_values``.
     """
 
     _tag_names = ["trl", "ragen", "astar-po"]
@@ -96,17 +94,17 @@ class AStarPOTrainer(StarPOTrainer):
 
     # Stage 1
 
-    def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
+    def estimate_values(self) -> dict[int, ReferenceValues]:
         """Stage 1: V* of every start state under the present reference, by the environment's index in the run.
 
         At a refresh an environment keeps its values if the present reference earns the same in all episodes from each
-        start state, or succeeds in none. ``progress`` unset shows a bar unless ``args.disable_tqdm``.
+        start state, or succeeds in none.
         """
         self.forget_sent_weights()  # vLLM has the policy's weights and needs the reference's
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint, is_main = self.reference.fingerprint(), self.accelerator.is_main_process
         cache = ValueCache(path) if is_main else None
-        shows = is_main and (not self.args.disable_tqdm if progress is None else progress)
+        shows = is_main and not self.args.disable_tqdm
         try:
             for task, seeds in self._tasks.starts().items():
                 key = value_key(self._value_settings(task), fingerprint)
@@ -130,22 +128,15 @@ class AStarPOTrainer(StarPOTrainer):
         except (NothingToLearnError, ReferenceNeverSucceedsError) as error:
             if before is None:
                 raise
-            reason = str(error)
-            if isinstance(error, ReferenceNeverSucceedsError):  # whose advice is for stage 1
-                reason = (
-                    "no episode of the policy as it is now succeeded; it has unlearnt the task, so resume from an "
-                    "earlier checkpoint with a lower learning_rate"
-                )
-            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, name, reason)
+            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, name, error)
             self._reference_episodes += samples.num_played
             return
         episodes, played = self.values[task].episodes, self.values[task].played
         self._reference_episodes += episodes  # cached ones count, too: some run played them
-        of_ours = str(self._tasks.specs[task].env).startswith(("ragen/", "ragen_envs:ragen/"))
-        if self.accelerator.is_main_process and played < episodes and not (of_ours and not self._extra):
+        if self.accelerator.is_main_process and played < episodes:
             logger.warning(
-                "%d of the %d episodes behind V* of %s are from the cache, with what it paid when they were played; "
-                "set another reward_version whenever you change what an environment or a reward function pays",
+                "%d of the %d episodes behind V* of %s are from the cache; set another reward_version if an "
+                "environment or a reward function pays otherwise now",
                 *(episodes - played, episodes, name),
             )
 
@@ -181,23 +172,21 @@ class AStarPOTrainer(StarPOTrainer):
 
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
-        summaries, returns = rollout.summaries, rollout.returns
-        known = [self.values[summary.task] for summary in summaries]
-        starts = [of_env.starts[summary.seed] for of_env, summary in zip(known, summaries, strict=True)]
-        units = returns.new_tensor([of_env.return_range for of_env in known])
-        values = returns.new_tensor([start.value for start in starts])
-        advantages = (returns - values) / units
-        played = ~returns.isnan()  # an environment that failed gave no return
-        self.record(
-            "train",
-            {
-                "astar/value": (values / units).mean().item(),
-                "astar/advantage": advantages[played].mean().item(),
-                "astar/advantage_std": advantages[played].std(correction=0).item(),
-                "astar/reference_episodes": float(self._reference_episodes),
-                "astar/trainable_starts": float(sum(len(of_env.trainable) for of_env in self.values.values())),
-            },
-        )
+        returns = rollout.returns
+        known = [self.values[summary.task] for summary in rollout.summaries]
+        of_starts = [values.starts[one.seed].value for values, one in zip(known, rollout.summaries, strict=True)]
+        units = returns.new_tensor([values.return_range for values in known])
+        soft_values = returns.new_tensor(of_starts)
+        advantages = (returns - soft_values) / units
+        played = advantages[~returns.isnan()]  # an environment that failed gave no return
+        figures = {
+            "value": (soft_values / units).mean().item(),
+            "advantage": played.mean().item(),
+            "advantage_std": played.std(correction=0).item(),
+            "reference_episodes": self._reference_episodes,
+            "trainable_starts": sum(len(values.trainable) for values in self.values.values()),
+        }
+        self.record("train", {f"astar/{name}": value for name, value in figures.items()})
         return advantages.nan_to_num(nan=0.0)
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
@@ -219,10 +208,9 @@ class AStarPOTrainer(StarPOTrainer):
         )
         figures = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
         self.record_means({f"astar/{name}": of_row for name, of_row in figures.items()}, shares)
-        # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
-        kl = kl_penalty(logprobs.masked_fill(~mask, 0.0), reference.masked_fill(~mask, 0.0), "k3")
-        self.record_means({"kl": kl}, mask)
         if args.kl_coef:
+            # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
+            kl = kl_penalty(logprobs.masked_fill(~mask, 0.0), reference.masked_fill(~mask, 0.0), "k3")
             unit = 1.0 if args.loss_scale == "unit" else 2 * args.beta2
             loss = loss + unit * args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
         return loss
@@ -245,19 +233,19 @@ class AStarPOTrainer(StarPOTrainer):
         return super().training_batch(self._with_trainable_starts(rows))
 
     def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Start states with spread in the reference's returns in place of those without it, which teach nothing.
+        """Other start states of the same environment in place of those from which the reference's returns are equal.
 
-        They are drawn from the same environment's, by what all processes and a resumed run know.
+        They are drawn by what all processes and a resumed run know.
         """
-        found, size = [], self.num_generations
+        found = []
         for place, row in enumerate(rows, self.accelerator.process_index * len(rows)):
             task, seed = self._tasks.index(row), row["seed"]
-            if self.values[task].starts[seed].zero_variance:
-                entropy = [self.args.seed, self.state.global_step, self.micro_step, place // size, seed]
-                drawn = int(np.random.default_rng(entropy).choice(self.values[task].trainable))
-                found.append(self._tasks.row(task, drawn))
-            else:
-                found.append(row)
+            values = self.values[task]
+            if values.starts[seed].zero_variance:
+                group = place // self.num_generations
+                entropy = [self.args.seed, self.state.global_step, self.micro_step, group, seed]
+                row = self._tasks.row(task, int(np.random.default_rng(entropy).choice(values.trainable)))
+            found.append(row)
         return found
 
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
@@ -290,33 +278,31 @@ class AStarPOTrainer(StarPOTrainer):
 
     def _settings(self) -> dict[str, Any]:
         """All that V* depends on beside the reference."""
-        of_tasks = {self._tasks.names[task]: self._value_settings(task) for task in self._tasks.starts()}
-        of_run = {"beta1": self.args.beta1, "return_range": self.args.return_range}
-        return of_run | {f"{name} of {env}": value for env, own in of_tasks.items() for name, value in own.items()}
+        found = {"beta1": self.args.beta1, "return_range": self.args.return_range}
+        for task in self._tasks.starts():
+            found |= {f"{key} of {self._tasks.names[task]}": own for key, own in self._value_settings(task).items()}
+        return found
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Read what `save_algorithm_state` wrote.
 
-        Raises:
-            OptionError: If its V* is of other settings, such as another β₁ or another reward.
-            ReferenceWeightsError: If the reference is missing or is another one.
+        `OptionError` if the reference is missing or another one, or V* is of other settings, such as another reward.
         """
         path = folder / _STATE
         if not path.is_file():
-            raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
+            raise OptionError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
         state = json.loads(path.read_text(encoding="utf-8"))
         if state["reanchored"]:
             self.reference.load(folder / "reference")
         if self.reference.fingerprint() != state["reference"]:
-            raise ReferenceWeightsError(
+            raise OptionError(
                 f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
                 "began with, not with one of its checkpoints"
             )
         was, now = state["settings"], json.loads(json.dumps(self._settings()))
-        if now != was:
-            names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+        if differ := sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name)):
             raise OptionError(
-                f"{folder} has V* of other settings, which differ in {', '.join(names)}; resume with those that the "
+                f"{folder} has V* of other settings, which differ in {', '.join(differ)}; resume with those that the "
                 "run began with, or begin a new run"
             )
         self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]

@@ -71,14 +71,8 @@ def value_settings(
 ) -> dict[str, Any]:
     """Everything that V* of an environment depends on, except the reference and the start seed.
 
-    Args:
-        args: The run's options.
-        spec: The environment; one that a function makes is known by its name alone.
-        place: Its index in the run, which distinguishes functions of one name.
-        rewards: Names and weights of the reward functions.
-        reply_prefix: The given beginning of every reply.
-        chat_template: The chat template.
-        columns: A digest of what reward functions get of the start states' own columns.
+    An environment that a function makes is known by its name and its ``place`` in the run alone. ``rewards`` are names
+    and weights of reward functions, ``columns`` a digest of what these get of the start states' own columns.
     """
     played = {*option_names(TaskOptions), *option_names(MannerOptions), "temperature", "top_p", "top_k"}
     return {

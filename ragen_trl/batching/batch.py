@@ -1,13 +1,18 @@
-"""From trajectories to the batch that TRL's loss reads, padded as TRL pads it."""
+"""From trajectories to the tensors that losses read, under TRL's names: a row for each context that was read.
+
+A trajectory in which the model did not read all turns (`rollout/contexts.py`) has several rows (`Trajectory.segments`);
+each token is trained in the one context in which it was sampled. StarPO's loss (``"grpo"``) weights a row by its share
+of its trajectory's sampled tokens, so a context of k turns changes only what is read.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ragen_trl.trajectory import Picture, Trajectory
+from ragen_trl.trajectory import Trajectory
 
-# Keys of TRL's generation batch that are padded along time: prompts on the left, completions on the right.
+# Keys that are padded along time: prompts on the left, completions on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _COMPLETION_KEYS = (
     "advantages",
@@ -26,8 +31,8 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
 
     Returns:
         ``prompt_ids`` and ``prompt_mask`` (B, P), padded on the left; ``completion_ids``, ``completion_mask``,
-        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right. With pictures
-        also `pictures_of`.
+        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right. If any
+        picture was shown also ``pictures``, a list of each row's.
     """
     float32, int64 = torch.float32, torch.int64
     firsts = [len(one.turns[0].prompt_ids) for one in trajectories]
@@ -36,6 +41,7 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         name: [getattr(one, name)[first:] for one, first in zip(trajectories, firsts, strict=True)]
         for name in ("token_ids", "action_mask", "logprobs")
     }
+    pictures = [one.pictures for one in trajectories]
     return {
         "prompt_ids": _padded(prompts, int64, pad_id, "left"),
         "prompt_mask": _padded([[1] * len(row) for row in prompts], int64, 0, "left"),
@@ -43,14 +49,48 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         "completion_mask": _padded([[1] * len(row) for row in after["token_ids"]], int64, 0, "right"),
         "tool_mask": _padded(after["action_mask"], int64, 1, "right"),
         "sampling_per_token_logps": _padded(after["logprobs"], float32, 0.0, "right"),
-        **pictures_of(trajectories),
+        **({"pictures": pictures} if any(pictures) else {}),
     }
 
 
-def pictures_of(trajectories: Sequence[Trajectory]) -> dict[str, list[tuple[Picture, ...]]]:
-    """The column ``pictures``, a list for each trajectory; no column if nobody was shown any."""
-    shown = [trajectory.pictures for trajectory in trajectories]
-    return {"pictures": shown} if any(shown) else {}
+def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
+    """The tensors of ``trajectory_batch`` of all segments, in the order of the trajectories, and (S,) of each row.
+
+    These are ``trajectory``, the index of its trajectory, ``trajectory_tokens``, how many tokens were sampled in all of
+    it, and ``trajectory_share``, the row's part.
+    """
+    owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
+    tokens = [max(1, trajectories[owner].num_reply_tokens) for _, owner in owned]
+    shares = [segment.num_reply_tokens / count for (segment, _), count in zip(owned, tokens, strict=True)]
+    return {
+        **trajectory_batch([segment for segment, _ in owned], pad_id),
+        "trajectory": torch.tensor([owner for _, owner in owned]),
+        "trajectory_tokens": torch.tensor(tokens),
+        "trajectory_share": torch.tensor(shares),
+    }
+
+
+def segment_rows(
+    trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, pad_id: int
+) -> dict[str, Any]:
+    """The tensors of ``segment_batch`` and ``advantages``, (S,) or (S, T'): a row for each segment of L trajectories.
+
+    ``advantages`` are given as (L,), or (L, T) in the columns of whole trajectories' completions, as ``history_mask``
+    is (1 at sampled tokens).
+    """
+    device = advantages.device
+    batch: dict[str, Any] = {
+        key: value if isinstance(value, list) else value.to(device)
+        for key, value in segment_batch(trajectories, pad_id).items()
+    }
+    if advantages.ndim == 1:
+        counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
+        batch["advantages"] = advantages.repeat_interleave(counts)
+    else:  # both masks visit the sampled tokens in the order of sampling
+        mask = sampled_mask(batch)
+        batch["advantages"] = advantages.new_zeros(mask.shape)
+        batch["advantages"][mask] = advantages[history_mask.bool()]
+    return batch
 
 
 def _padded(rows: Sequence[Sequence[Any]], dtype: torch.dtype, filler: float, side: str) -> torch.Tensor:
@@ -72,36 +112,24 @@ def whole_rows(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
-    """Reduce a generation batch to some rows, cut it to the longest of them, and fill it up to ``size`` rows.
+    """Reduce a batch to some of its rows, cut it to the longest of them, and fill it up to ``size`` rows.
 
-    Filler rows repeat the first kept row with ``completion_mask`` 0. They reach no loss, no gradient and no metric that
-    uses masks; they only make the numbers of rows equal.
-
-    Args:
-        batch: TRL's generation batch, with at least one row; 0-dim tensors are passed on.
-        rows: Indices of the rows to keep. A process that keeps none has only filler.
-        size: Number of rows of the result, at least ``len(rows)``.
+    Filler repeats the first kept row with ``completion_mask`` 0. It reaches no loss, no gradient and no metric that
+    uses masks; it only makes the numbers of rows equal, also on a process that keeps none.
     """
     filled = torch.tensor([*rows, *[rows[0] if len(rows) else 0] * (size - len(rows))])
-    selected: dict[str, Any] = {}
-    for key, value in batch.items():
-        selected[key] = chosen_rows(value, filled)
+    selected = {key: chosen_rows(value, filled) for key, value in batch.items()}
     for key in ("completion_mask", "trajectory_share"):
         if key in selected:
             selected[key][len(rows) :] = 0
     return cut_to_longest(selected)
 
 
-def is_rows(value: Any) -> bool:
-    """Whether a value of a generation batch has an entry for each row: a tensor, or the list of ``pictures``."""
-    return isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim > 0)
-
-
 def chosen_rows(value: Any, rows: torch.Tensor) -> Any:
-    """These rows of a value of a generation batch; the value itself if it has none."""
+    """These rows of a batch's value: of a tensor or of the list of ``pictures``; a 0-dim tensor as it is."""
     if isinstance(value, list):
         return [value[row] for row in rows.tolist()]
-    return value[rows.to(value.device)] if is_rows(value) else value
+    return value[rows.to(value.device)] if value.ndim else value
 
 
 def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +150,7 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:
-    """(L, T): (L, S) values of whole trajectories' tokens, moved to TRL's columns, which begin after the first prompt.
-
-    ``length`` is T, the width of TRL's completions; 0 after a trajectory's end.
-    """
+    """(L, T): (L, S) values of whole trajectories in TRL's T = ``length`` columns, which are after the first prompt."""
     columns = values.new_zeros((len(trajectories), length))
     for row, trajectory in enumerate(trajectories):
         first, count = len(trajectory.turns[0].prompt_ids), len(trajectory.token_ids)
@@ -134,11 +159,9 @@ def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory],
 
 
 def collate(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
-    """Pad whole trajectories on the right.
+    """Whole trajectories, padded on the right, (B, T) each; (0, 0) without trajectories.
 
-    Returns:
-        ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at environment
-        tokens and padding) and ``logprobs`` (0 where nothing was sampled), each (B, T); (0, 0) without trajectories.
+    ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at all other tokens).
     """
     rows = [trajectory.token_ids for trajectory in trajectories]
     columns = {
@@ -146,6 +169,5 @@ def collate(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.
         "attention_mask": _padded([[1] * len(row) for row in rows], torch.int64, 0, "right"),
         "action_mask": _padded([trajectory.action_mask for trajectory in trajectories], torch.int64, 0, "right"),
         "turn_ids": _padded([trajectory.turn_ids for trajectory in trajectories], torch.int64, -1, "right"),
-        "logprobs": _padded([trajectory.logprobs for trajectory in trajectories], torch.float32, 0.0, "right"),
     }
     return columns if rows else {key: column[:, :0] for key, column in columns.items()}

@@ -1,9 +1,8 @@
 """From a rollout's rows to the micro-batches of its updates, and what their losses are divided by.
 
-TRL splits a rollout into micro-batches as wide as its longest trajectory; after a filter they hold a row or two each.
-Here the rows of each update are sorted by length (or, as prefix trees, by how they begin) and fill micro-batches that
-are cut to their longest row; the others are empty and not computed. A loss that is a sum over the update, divided by
-the update's totals, does not change.
+After a filter few rows are left. Those of each update are sorted by length (or, as prefix trees, by how they begin) and
+fill micro-batches that are cut to their longest row; the others are empty and not computed. A loss that is a sum over
+the update, divided by the update's totals, does not change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,6 @@ import torch
 from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, select_rows, whole_rows
 from ragen_trl.batching.shared_prefixes import prefix_order
 from ragen_trl.system.float64 import float64_tensor
-
-Scorer = Callable[[torch.Tensor, slice, int], tuple[torch.Tensor, torch.Tensor | None]]
 
 
 def micro_batches(
@@ -35,14 +32,9 @@ def micro_batches(
     as many rows on every process; at most ``batch_size``, unless the update has more rows than its micro-batches can
     hold.
 
-    Args:
-        batch: This process's rows (`segments.segment_rows`), at least one; ``completion_mask`` is 0 in filler.
-        count: Micro-batches of the rollout.
-        accumulation_steps: Micro-batches of an update; divides ``count``, or is a multiple of it.
-        batch_size: Rows of a micro-batch.
-        rank: Index of this process.
-        gather: Joins tensors of one length from all processes.
-        shares_prefixes: Whether rows are stored as prefix trees.
+    ``batch`` has this process's rows (`batch.segment_rows`), at least one; ``completion_mask`` is 0 in filler. An
+    update has ``accumulation_steps`` micro-batches, which divides ``count`` or is a multiple of it. ``gather`` joins
+    tensors of one length from all processes, of which this one is number ``rank``.
     """
     size = min(count, accumulation_steps)  # micro-batches of an update, from this rollout
     used = batch["completion_mask"].any(dim=1).nonzero().flatten()
@@ -53,7 +45,12 @@ def micro_batches(
         parts += [select_rows(batch, [], 1)] * (size - filled)
         if filled:
             of_update = select_rows(batch, rows, most)
-            order = _by_prefix(of_update) if shares_prefixes else torch.argsort(row_lengths(of_update), stable=True)
+            lengths = of_update["completion_mask"].sum(dim=1)
+            prompts = of_update["prompt_mask"] * (lengths > 0)[:, None]  # filler has no token
+            if shares_prefixes:
+                order = prefix_order(*whole_rows({**of_update, "prompt_mask": prompts}))
+            else:
+                order = torch.argsort(prompts.sum(dim=1) + lengths, stable=True)
             for chosen in order.tensor_split(filled):
                 parts.append(cut_to_longest({key: chosen_rows(value, chosen) for key, value in of_update.items()}))
     return [dict(part) for part in parts]
@@ -88,11 +85,6 @@ def _shares(counts: Sequence[int], updates: int) -> list[list[int]]:
     return shares
 
 
-def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
-    used = batch["completion_mask"].any(dim=1, keepdim=True)
-    return prefix_order(*whole_rows({**batch, "prompt_mask": batch["prompt_mask"] * used}))
-
-
 def add_step_totals(
     batches: Sequence[dict[str, Any]],
     accumulation_steps: int,
@@ -114,12 +106,8 @@ def add_step_totals(
     | ``empty`` | no process has a token in this micro-batch, so means over its tokens say nothing |
     | ``skip`` | the update has nothing to train on, as far as is known: it may take further rollouts |
 
-    Args:
-        batches: The micro-batches of one rollout. The i-th has as many rows on every process.
-        accumulation_steps: Micro-batches of an update; divides their number, or is a multiple of it.
-        processes: Number of processes.
-        total: Adds a tensor up over all processes.
-        begun: Whether an earlier rollout of the same update has something to train on.
+    ``batches`` are the micro-batches of one rollout; ``total`` adds a tensor up over all ``processes``; ``begun``:
+    an earlier rollout of the same update has something to train on.
     """
     size, device = min(len(batches), accumulation_steps), batches[0]["completion_mask"].device
     share = max(1, accumulation_steps // len(batches)) / processes
@@ -132,41 +120,3 @@ def add_step_totals(
         batch["token_share"] = counts[index, 0] / tokens.clamp(min=1) / (share * processes)
         batch["empty"] = counts[index, 0] == 0
         batch["skip"] = (trajectories == 0) & (not begun)
-
-
-def row_lengths(batch: Mapping[str, Any]) -> torch.Tensor:
-    """(B,) tokens of each row, prompt included; 0 for filler."""
-    completion = batch["completion_mask"].sum(dim=1)
-    return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)
-
-
-def score_in_passes(
-    score: Scorer, attention: torch.Tensor, width: int, passes: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Score many rows in several passes, none wider than its longest row.
-
-    Args:
-        score: Scores the completions of some rows in some columns, of which the last n are completions: called with
-            the rows' indices (b,), the columns, and n. Returns (b, n) log-probabilities and, optionally, entropies.
-        attention: (B, P + T), 0 at padding, which prompts have on the left and completions on the right.
-        width: T.
-        passes: The rows of each pass.
-
-    Returns:
-        The results of ``score`` for all rows in the given order, (B, T) each and 0 at padding.
-    """
-    start = attention.shape[1] - width  # P
-    prompts, completions = attention[:, :start].sum(dim=1), attention[:, start:].sum(dim=1)
-    logprobs: torch.Tensor | None = None
-    entropies: torch.Tensor | None = None
-    for rows in passes:
-        longest = max(1, int(completions[rows].max()))
-        found, spread = score(rows, slice(start - max(1, int(prompts[rows].max())), start + longest), longest)
-        if logprobs is None:
-            logprobs = found.new_zeros(len(attention), width)
-            entropies = None if spread is None else spread.new_zeros(len(attention), width)
-        logprobs[rows, :longest] = found
-        if entropies is not None and spread is not None:
-            entropies[rows, :longest] = spread
-    assert logprobs is not None
-    return logprobs, entropies

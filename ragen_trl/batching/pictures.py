@@ -18,14 +18,10 @@ def picture_inputs(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """What TRL's scoring hands to a vision model for rows of (b, n) tokens and their pictures.
 
-    Rows that are filler keep their prompt only, and with it the pictures of the prompt.
-
-    Returns:
-        The ids, in which parts of pictures that nobody reads are padding; and ``pixel_values``, ``image_grid_thw`` and
-        ``num_images`` of the pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures.
-
-    Raises:
-        ValueError: If the parts in a row do not belong to its first pictures.
+    Rows that are filler keep their prompt only, and with it the pictures of the prompt. Returned are the ids, in which
+    parts of pictures that nobody reads are padding, and ``pixel_values``, ``image_grid_thw`` and ``num_images`` of the
+    pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures. `ValueError` if the parts in a
+    row do not belong to its first pictures.
     """
     parts = ids == processor.image_id
     read = parts & attention.bool()

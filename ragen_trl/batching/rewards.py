@@ -53,16 +53,8 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
     (arXiv 2503.14476, section 3.4) with L_max = ``target + scale`` and L_cache = ``scale``, as a mean over replies, so
     further turns cost nothing.
 
-    Args:
-        target: Number of tokens that a reply may have without penalty, at least 0.
-        scale: Number of further tokens at which the full penalty is reached, at least 1.
-
-    Returns:
-        A function that gives one number per trajectory, from -1 to 0. TRL logs it as
-        ``rewards/length_reward_<target>_<scale>``.
-
-    Raises:
-        ValueError: If a number is too small.
+    Each reply may have ``target`` tokens, at least 0, without penalty; the full one is reached ``scale`` tokens later,
+    at least 1. TRL logs the function as ``rewards/length_reward_<target>_<scale>``.
 
     Example:
         >>> length_reward(100, 50).__name__

@@ -6,7 +6,6 @@ until a filter leaves one process more of them than another.
 """
 
 import hashlib
-import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ import torch
 from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.episode import measure
-from ragen_trl.trajectory import Trajectory
+from ragen_trl.trajectory import Trajectory, from_json, to_json
 
 T = TypeVar("T")
 
@@ -27,16 +26,11 @@ T = TypeVar("T")
 class TrajectorySummary:
     """A trajectory without its tokens.
 
-    Attributes:
-        task: Index of its environment in the run. (Several environments may share a name.)
-        turn_rewards: The environment's reward of each turn, format penalties included.
-        anchors: Digest of the environment's observation before each turn. Equal digests are the same state as far as
-            the environment shows it (GiGPO's anchor states).
-        segments: Number of token sequences that the model read, see `Trajectory.segments`.
-        measures: The numbers whose means are logged, see ``episode.measure``.
-        tokens: Tokens of its prompts and replies.
-        cut: Whether a token limit cut its last reply.
-        failed: Whether its environment crashed or hung.
+    ``task`` is the index of its environment in the run, since several may share a name; ``turn_rewards`` are the
+    environment's, format penalties included; ``anchors`` digests of its observation before each turn, equal where the
+    state is the same as far as the environment shows it (GiGPO). ``segments`` counts the contexts that the model read
+    (`Trajectory.segments`), ``tokens`` those of prompts and replies. ``measures`` are logged as means. ``cut``: a token
+    limit cut the last reply; ``failed``: the environment crashed or hung.
     """
 
     env: str
@@ -167,24 +161,19 @@ class RolloutBatch:
             summaries=[self.summaries[row] for row in chosen],
         )
 
-    def first(self, count: int) -> "RolloutBatch":
-        """The figures of the first trajectories, without the trajectories."""
-        kept = {"ranks": self.ranks[:count], "rewards": self.rewards[:count], "summaries": self.summaries[:count]}
-        return replace(self, trajectories=[], **kept)
-
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
         """Move trajectories, so processes have about equally many rows to train on (`balanced_ranks`).
 
-        All processes decide the same on their summaries, and exchange only what moves, an environment's ``info`` as far
-        as it can be pickled. ``gather`` joins the lists of all processes on all of them
-        (``accelerate.utils.gather_object``).
+        All decide the same on their summaries, and exchange only what moves, an environment's ``info`` as far as JSON
+        can hold it. ``gather`` joins the lists of all processes (``accelerate.utils.gather_object``).
         """
         ranks = balanced_ranks([summary.segments for summary in self.summaries], self.ranks, processes)
         if ranks == self.ranks:
             return self
         held = list(zip(self.local_indices, self.trajectories, strict=True))
-        arrived = gather([(row, portable(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
-        here = {row: trajectory for row, trajectory in (*held, *arrived) if ranks[row] == self.rank}
+        arrived = gather([(row, to_json(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
+        here = {row: trajectory for row, trajectory in held if ranks[row] == self.rank}
+        here |= {row: from_json(text) for row, text in arrived if ranks[row] == self.rank}
         return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
 
     @property
@@ -233,20 +222,3 @@ def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) ->
         moved[index] = min(range(processes), key=load.__getitem__)
         load[moved[index]] += rows[index]
     return tuple(moved)
-
-
-def portable(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, without entries of ``info`` that cannot be sent to another process."""
-    turns = (
-        replace(turn, info={key: value for key, value in turn.info.items() if _can_be_sent(value)})
-        for turn in trajectory.turns
-    )
-    return replace(trajectory, turns=tuple(turns))
-
-
-def _can_be_sent(value: Any) -> bool:
-    try:
-        pickle.dumps(value)
-    except Exception:  # whatever an object's own code raises
-        return False
-    return True

@@ -83,7 +83,8 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
     ]
     order = [row for row in _sorted(texts) if len(texts[row])]
     if not order:  # filler: any one token makes a graph whose gradients are 0
-        return _of_filler(ids)
+        zero = ids.new_zeros((1, 1))
+        return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), branches=False)
     sorted_texts = [texts[row] for row in order]
     shared = [0, *(_common(*pair) for pair in zip(sorted_texts, sorted_texts[1:], strict=False))]
     lengths = [len(text) for text in sorted_texts]
@@ -114,14 +115,9 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
 
 
 def prefix_order(ids: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
-    """(B,) row indices, ordered so every row is next to the one with which it has the longest common beginning.
+    """(B,) indices of (B, S) rows, ordered so each is next to the one with which it has the longest common beginning.
 
-    ``ids`` and ``attention`` (0 at padding) are (B, S); rows of padding alone come first.
-
-    Example:
-        >>> rows = torch.tensor([[5, 1, 0], [7, 0, 0], [5, 0, 0], [5, 1, 2]])
-        >>> prefix_order(rows, rows != 0).tolist()
-        [2, 0, 3, 1]
+    ``attention`` is 0 at padding; rows of padding alone come first.
     """
     rows, used = ids.cpu().numpy(), attention.bool().cpu().numpy()
     return torch.tensor(_sorted([row[places] for row, places in zip(rows, used, strict=True)]), device=ids.device)
@@ -141,25 +137,16 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:
     """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
 
-    ``shared`` says how many of its tokens a row has in common with the row before it. A limit on the length of trees
-    has a cut into the fewest of them. The higher it is, the more a tree costs, so of the limits with equally many trees
-    only the lowest counts, and of higher ones only those with so few trees that they may cost less than the best cut so
-    far.
+    ``shared`` says how many of its tokens a row has in common with the row before it. Of the limits on the length of
+    trees that give equally many only the lowest counts, and of higher ones those that may cost less than the best cut.
     """
     own = [0, *(length - common for length, common in zip(lengths[1:], shared[1:], strict=True))]
     ends = np.cumsum(own).tolist()
-    best, cheapest = [range(len(lengths))], np.inf
-    limit, most = max(lengths), len(lengths)
+    limits = range(max(lengths), lengths[0] + ends[-1] + 1)
+    best, cheapest, most = [range(len(lengths))], np.inf, len(lengths)
     while most:
+        limit = limits[bisect_left(limits, True, key=lambda high: len(_filled(lengths, ends, high)) <= most)]
         spans = _filled(lengths, ends, limit)
-        if len(spans) > most:  # steps of 1, 2, 4, … and back again: the next limit is often near
-            below, step = limit, 1
-            while len(_filled(lengths, ends, below + step)) > most:
-                below, step = below + step, 2 * step
-            limit = below + 1 + bisect_left(
-                range(below + 1, below + step), True, key=lambda high: len(_filled(lengths, ends, high)) <= most
-            )
-            spans = _filled(lengths, ends, limit)
         of_tree = limit * (1 + ATTENTION_COST * limit / hidden_size)
         if len(spans) * of_tree < cheapest:
             best, cheapest = spans, len(spans) * of_tree
@@ -204,11 +191,6 @@ def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], dev
     for row, value in zip(filler, values, strict=True):
         row[: len(value)] = value
     return torch.from_numpy(filler).to(device)
-
-
-def _of_filler(ids: torch.Tensor) -> PackedRows:
-    zero = ids.new_zeros((1, 1))
-    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), branches=False)
 
 
 class PackedScores(NamedTuple):

@@ -17,7 +17,7 @@ from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.episode import Outcome, tools_of
 from ragen_trl.system.terminal import heading
-from ragen_trl.training.checkpoints import last_resumable_checkpoint
+from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 _HEAD_TOKENS, _HEAD_WORDS = 4096, 32768  # TRL computes the head of a model in tiles
 
@@ -162,5 +162,5 @@ def _state_of(folder: Path, args: StarPOConfig, overwrite: bool) -> str:
         return f"{folder}: exists and would be deleted first (--overwrite)"
     if is_finished(folder):
         return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
-    checkpoint = last_resumable_checkpoint(folder, args.steps_per_rollout, args.max_steps)
+    checkpoint = last_whole_checkpoint(folder, args.steps_per_rollout, args.max_steps)
     return f"{folder}: an unfinished run, which goes on from {checkpoint.name if checkpoint else 'its evaluations'}"

@@ -54,7 +54,7 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainer import StarPOTrainer
-from ragen_trl.training.checkpoints import StopOnInterrupt, last_resumable_checkpoint
+from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.training.model_card import add_results
 from ragen_trl.training.training_bar import TrainingBar, show_progress
 
@@ -254,7 +254,7 @@ def _fit(
 ) -> None:
     """Evaluate, and train, from the last checkpoint that a run can go on from, if there is one."""
     args = trainer.args
-    checkpoint = on_main(lambda: last_resumable_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
+    checkpoint = on_main(lambda: last_whole_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
     if checkpoint:
         say(f"going on from {checkpoint}")
     began, evaluated = time.perf_counter(), 0.0

@@ -36,13 +36,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "parallelism_config": (None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
 }
 
-REFUSED_ARGUMENTS: dict[str, str] = {
-    "tools": "actions are free text here: write an environment (ragen_envs.TextEnv) and pass it as env",
-    "rollout_func": "override the hook rollout(starts, envs, policy) in a subclass, see docs/your_own_trainer.md",
-    "environment_factory": "pass a function that makes a Gymnasium environment as env",
-}
-"""Arguments of ``GRPOTrainer`` that are refused, with what to do instead; all others exist here, too."""
-
 RANGES_OF_TRL = {
     "temperature": "[1e-30, inf)",  # divided by less, logits would leave the range of float32
     "top_p": "(0, 1]",

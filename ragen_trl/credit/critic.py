@@ -8,11 +8,9 @@ shared with it and not copied, so with LoRA a critic costs an adapter.
 import copy
 import math
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from accelerate.utils import DistributedType
 from peft import PeftModel
 from torch import nn
 from torch.nn.functional import pad
-from transformers import PreTrainedModel, get_scheduler
+from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.algorithms.losses import value_loss
@@ -52,16 +50,9 @@ _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm
 class ValueNetwork(nn.Module):
     """Tokens in, one value per position out: the policy's backbone, and a head of zeros in float32.
 
-    A copy and not a new adapter, because a warm-started policy reads with its own. Its dropout is off, as the trainer
-    has switched the policy's off: old and new values must differ only by the update.
-
-    Args:
-        policy: The unwrapped policy, perhaps a ``PeftModel``.
-        shares_weights: Whether what the policy does not train is shared with it instead of copied.
-        shares_prefixes: Whether tokens that rows begin with in common are computed once.
-
-    Raises:
-        OptionError: If the backbone has nothing to train.
+    A copy and not a new adapter, because a warm-started policy reads with its own. ``shares_weights``: what the policy
+    (unwrapped, perhaps a ``PeftModel``) does not train is shared with it; ``shares_prefixes``: tokens that rows begin
+    with in common are computed once. `OptionError` if the backbone has nothing to train.
     """
 
     def __init__(self, policy: PreTrainedModel | PeftModel, shares_weights: bool, shares_prefixes: bool) -> None:
@@ -109,21 +100,12 @@ class Critic:
     trajectories, in any number, also none. FSDP2 divides a critic where it divides the policy; under DeepSpeed, whose
     engine has one optimizer, FSDP2 divides a critic of all weights.
 
-    Args:
-        policy: The unwrapped policy.
-        accelerator: The trainer's.
-        args: The options of the critic, and of batches and AdamW (a ``StarPOConfig``). The learning rate rises over
-            ``critic_lr_warmup_rollouts`` calls of ``end_rollout``.
-        pad_id: Pads token ids.
-        updates: Calls of ``end_rollout`` in the whole run, over which the schedule runs.
-        shares_prefixes: Whether tokens that rows begin with in common are computed once.
+    ``policy`` is the unwrapped one, ``args`` has the options of the critic, and of batches and AdamW (a
+    ``StarPOConfig``), ``shares_prefixes`` is the network's. `OptionError` if the policy trains nothing below its head.
 
     Attributes:
         parameters: What is trained.
         is_divided: Whether the launch divides the network.
-
-    Raises:
-        OptionError: If the run is launched with Megatron-LM, or the policy trains nothing below its head.
     """
 
     def __init__(
@@ -132,15 +114,9 @@ class Critic:
         accelerator: Accelerator,
         args: Any,
         pad_id: int,
-        updates: int | None = None,
         shares_prefixes: bool = False,
     ) -> None:
         launch, device = accelerator.distributed_type, accelerator.device
-        if launch == DistributedType.MEGATRON_LM:
-            raise OptionError(
-                "a critic does not work with MEGATRON_LM; launch with FSDP2 or DeepSpeed, or choose advantage='group' "
-                "or 'gigpo', which need no critic"
-            )
         whole_policy = launch == DistributedType.DEEPSPEED and not isinstance(policy, PeftModel)
         self.is_divided = launch == DistributedType.FSDP or whole_policy
         self._accelerator, self._pad_id = accelerator, pad_id
@@ -169,35 +145,15 @@ class Critic:
             eps=args.adam_epsilon,
             weight_decay=args.weight_decay,
         )
-        self._make_schedule = partial(
-            get_scheduler,
-            args.critic_lr_scheduler_type,
-            self._optimizer,
-            num_warmup_steps=args.critic_lr_warmup_rollouts,
-            num_training_steps=updates,
-        )
-        self._schedule = self._make_schedule()
-
-    def begin_training(self) -> None:
-        """Begin the schedule again, as TRL does with the policy's, and drop what a step that broke off has left."""
-        self._optimizer.zero_grad(set_to_none=True)
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
-        self._schedule = self._make_schedule()
 
     @torch.no_grad()
     def values(
         self, trajectories: Sequence[Trajectory], bootstrap: Sequence[bool]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Value of the state before each token.
+        """(L, T) float32 value of the state before each token, and (L,) the value after each episode's end.
 
-        Args:
-            trajectories: L episodes.
-            bootstrap: For each episode whether to value its end, as for a truncated episode.
-
-        Returns:
-            (L, T) float32, aligned with ``collate``, at sampled tokens and 0 elsewhere. Column t has read only the
-            tokens before t. And (L,): the value after the last token and ``next_prompt_ids``, 0 without bootstrap.
+        The first are aligned with ``collate`` and 0 where nothing was sampled; column t has read only the tokens before
+        t. The others, for truncated episodes, have read ``next_prompt_ids`` too, and are 0 without ``bootstrap``.
         """
         segments, owners = _segments(trajectories)
         lengths = [len(row.token_ids) for row in segments]
@@ -231,7 +187,7 @@ class Critic:
         epochs: int = 1,
         seed: int = 0,
     ) -> dict[str, float]:
-        """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss, all at one rate.
+        """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss.
 
         A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
         Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share.
@@ -241,19 +197,17 @@ class Critic:
             targets: (L, T) returns, aligned with ``collate``.
             mask: (L, T), 1 where the critic is trained: at sampled tokens, or at one token of each turn.
             old_values: (L, T) the result of ``values`` before the update.
-            clip: How far a value may move from the old one before the clip, in units of the return; ``None``: no clip.
-            minibatches: Steps in one epoch. Each process splits its own trajectories into this number of parts.
+            clip: How far a value may move from the old one, in units of the return; ``None``: no clip.
+            minibatches: Parts into which each process splits its own trajectories, in an order that ``seed`` fixes.
             epochs: Passes over the trajectories.
-            seed: Random seed of the order in which trajectories are split.
+            seed: See there.
 
         Returns:
-            Over all processes. Means over the steps: ``critic/value_loss``, ``critic/clip_fraction`` and
-            ``critic/grad_norm`` (before clipping). Before the update: ``critic/explained_variance`` = 1 − Var(R − V) /
-            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. And the step's
-            ``critic/learning_rate``. Empty, without an update, if ``mask`` is 0.
+            Over all processes: means over the steps, the norm of gradients before clipping; how well the old values
+            explained the returns, 1 − Var(R − V) / Var(R), 0 if all returns are equal. Empty, without an update, if
+            ``mask`` is 0.
 
         Raises:
-            ValueError: If a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
         (segments, owners), device = _segments(trajectories), self._accelerator.device
@@ -261,9 +215,6 @@ class Critic:
         batch = {  # (S, T') each
             name: _moved(tensor.detach().to(device), trajectories, segments) for name, tensor in given.items()
         }
-        for name in ("targets", "old_values"):
-            if not bool(torch.isfinite(batch[name][batch["mask"]]).all()):
-                raise ValueError(f"{name} are not finite; check the rewards, or lower the learning rate")
         if trajectories:
             tokens = collate(segments, self._pad_id)
             batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
@@ -271,33 +222,23 @@ class Critic:
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
         texts = [row.token_ids for row in segments]
+        self._optimizer.zero_grad(set_to_none=True)  # what an update that broke off has left
         self.network.train()
         parts = _parts(used, owners, minibatches, epochs, seed)
         steps = [self._step(batch, self._passes(rows, texts), rows, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         metrics |= dict(zip(_STEP_MEASURES, means.tolist(), strict=True))
-        metrics["critic/learning_rate"] = self._schedule.get_last_lr()[0]
         return metrics
 
-    def end_rollout(self) -> None:
-        """Move the learning rate along its schedule, also after a rollout that left nothing to fit."""
-        with warnings.catch_warnings():  # PyTorch's, if that is the first one
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
-            self._schedule.step()
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer and schedule to a file, however the critic was divided; all processes call it."""
+        """Write weights and optimizer to a file, however the critic was divided; all processes call it."""
         saved = {"weights": whole_on_first(self._trained), "optimizer": whole_optimizer(self._optimizer)}
         if self._accelerator.is_main_process:
             with replacing(Path(path)) as partial_file:
-                torch.save({**saved, "schedule": self._schedule.state_dict()}, partial_file)
+                torch.save(saved, partial_file)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read what ``save`` wrote, on every process.
-
-        Raises:
-            OptionError: If there is no critic in the file's place, or another policy's.
-        """
+        """Read what ``save`` wrote, on every process; `OptionError` if there is none, or another policy's."""
         if not Path(path).is_file():
             raise OptionError(f"{path} is not there; resume from a checkpoint of a run with a critic, or start again")
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -311,7 +252,6 @@ class Critic:
             held = part(value)
             held.copy_(part_of(saved["weights"][name].to(held), value))
         load_whole_optimizer(self._optimizer, saved["optimizer"])
-        self._schedule.load_state_dict(saved["schedule"])
 
     def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
         """How well the old values predict the targets, over all processes; empty if there are none."""

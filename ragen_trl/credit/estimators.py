@@ -1,23 +1,56 @@
-"""From a rollout batch to advantages, by the estimator that the configuration names.
+"""From a rollout batch to the groups that are trained on, and to advantages, as the configuration names them.
 
 Two layouts of columns meet here: TRL's completions begin after the first prompt, the critic reads whole trajectories
 (`batch.collate`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 
-from ragen_trl.algorithms.advantages import group_advantages, moments, whiten_with
-from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
+from ragen_trl.algorithms.advantages import group_advantages, whiten
+from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
+from ragen_trl.algorithms.gae import bi_level_gae, gae, spread_over_turns
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.batching.batch import collate, completion_columns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.rollout.seeds import interleave
 from ragen_trl.trajectory import Trajectory
+
+
+def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
+    """The groups with the largest standard deviation of raw returns, in ascending order.
+
+    Environments are filtered separately, because their rewards have different scales: each keeps groups in proportion
+    to its number of groups, at least one as long as a rollout has so many. With refills, the groups of all rollouts
+    compete for the places of one rollout. Groups of one trajectory have no spread; then all groups are kept.
+    """
+    if rollout.group_size == 1:
+        return list(range(rollout.num_groups))
+    stds = group_std(rollout.returns, rollout.group_size)
+    tasks = rollout.group_tasks
+    members = [[group for group, own in enumerate(tasks) if own == task] for task in dict.fromkeys(tasks)]
+    places = Counter(interleave([len(groups) for groups in members], args.groups_per_update))
+    kept: list[tuple[int, int]] = []  # rank within its environment, group
+    for index, groups in enumerate(members):
+        chosen = [groups[place] for place in _chosen(stds[groups], max(1, places[index]), args)]
+        kept += enumerate(sorted(chosen, key=lambda group: -stds[group].item()))
+    # With refills there may be more environments than groups in a rollout: the best of each, as they were played.
+    return sorted(group for _, group in sorted(kept)[: args.groups_per_generation])
+
+
+def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
+    if args.filter_strategy != "top_k" and args.filter_ratio < 1:
+        by_variance = args.filter_strategy == "top_p_variance"
+        return top_mass_groups(stds.square() if by_variance else stds, args.filter_ratio)
+    chosen = most_uncertain_groups(stds, min(1.0, places / len(stds)))
+    is_filter = args.filter_ratio < 1 or args.max_refills
+    return [group for group in chosen if stds[group] > 0] if is_filter else chosen
 
 
 def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
@@ -50,14 +83,10 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
 
 
 class CriticCredit(NamedTuple):
-    """Advantages by a critic, and what the critic learns from them; columns as in ``batch.collate``.
+    """Advantages and what the critic learns from: (L, S) each, columns as in ``batch.collate``, 0 at other tokens.
 
-    Attributes:
-        advantages: (L, S), 0 at environment tokens.
-        targets: (L, S) returns that the critic should have predicted.
-        mask: (L, S) true where the critic learns: at every sampled token, or at the first one of each turn
-            ("turn_gae").
-        action_mask: (L, S) true at sampled tokens.
+    ``mask`` is true where the critic learns, which is at every sampled token (``action_mask``), or at the first one of
+    each turn ("turn_gae"); ``targets`` are the returns that it should have predicted.
     """
 
     advantages: torch.Tensor
@@ -78,31 +107,25 @@ def critic_credit(
     ``turn_rewards`` are (L, K), 0 after the last turn; ``values`` (L, S), the state's before each token; ``bootstrap``
     (L,) values after the last token, 0 if the task is over.
     """
-    columns = collate(trajectories, pad_id=0)
-    turn_ids = columns["turn_ids"].to(values.device)
+    turn_ids = collate(trajectories, pad_id=0)["turn_ids"].to(values.device)  # (L, S)
     action_mask = turn_ids >= 0
-    starts = torch.zeros_like(action_mask)
+    first = action_mask & (turn_ids != turn_ids.roll(1, dims=1))  # column 0 is never sampled
+    played = torch.arange(turn_rewards.shape[1], device=values.device) < first.sum(dim=1, keepdim=True)  # (L, K)
     if args.advantage == "gae":
         rewards = torch.zeros_like(values)
-        for row, trajectory in enumerate(trajectories):
-            for turn, end in enumerate(_turn_ends(trajectory)):
-                rewards[row, end] = turn_rewards[row, turn]
-        advantages, targets = token_gae(rewards, values, action_mask, args.gamma, args.gae_lambda, bootstrap)
+        last = action_mask & (turn_ids != turn_ids.roll(-1, dims=1))
+        rewards[last] = turn_rewards[played]
+        advantages, targets = gae(rewards, values, action_mask, args.gamma, args.gae_lambda, bootstrap)
     elif args.advantage == "bi_level_gae":
         advantages, targets = bi_level_gae(
             turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
         )
     else:  # "turn_gae"
         turn_values = torch.zeros_like(turn_rewards)
-        turn_mask = torch.zeros_like(turn_rewards, dtype=torch.bool)
-        for row, trajectory in enumerate(trajectories):
-            for turn, end in enumerate(_turn_ends(trajectory)):
-                start = end - len(trajectory.turns[turn].reply_ids) + 1
-                turn_values[row, turn], turn_mask[row, turn], starts[row, start] = values[row, start], True, True
-        by_turn, targets = turn_gae(turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap)
+        turn_values[played] = values[first]
+        by_turn, targets = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
-    mask = starts if args.advantage == "turn_gae" else action_mask
-    return CriticCredit(advantages, targets, mask, action_mask)
+    return CriticCredit(advantages, targets, first if args.advantage == "turn_gae" else action_mask, action_mask)
 
 
 def critic_advantages(
@@ -124,7 +147,7 @@ def critic_advantages(
     sound = torch.tensor([one.limit not in FAILURES for one in trajectories], dtype=torch.bool, device=values.device)
     mask, action_mask = mask & sound[:, None], action_mask & sound[:, None]
     if args.whiten_advantages:
-        advantages = whiten_with(advantages, action_mask, total(moments(advantages, action_mask)))
+        advantages = whiten(advantages, action_mask, total)
     minibatches, epochs = critic_steps(len(rollout.summaries), args)
     metrics = critic.update(trajectories, targets, mask, values, args.value_clip, minibatches, epochs, seed)
     return completion_columns(advantages, trajectories, rollout.completion_length), metrics
@@ -151,11 +174,3 @@ def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
     if trajectory.limit in FAILURES:  # no message came back, so there is no state to value
         return False
     return bootstrap == "all" or not trajectory.turns[-1].info.get("limit_is_told", False)
-
-
-def _turn_ends(trajectory: Trajectory) -> list[int]:
-    ends, length = [], 0
-    for turn in trajectory.turns:
-        length += len(turn.prompt_ids) + len(turn.reply_ids)
-        ends.append(length - 1)
-    return ends

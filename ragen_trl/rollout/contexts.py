@@ -1,7 +1,7 @@
 """What the policy reads when it does not read the whole episode: the last turns, or what a function writes. No torch.
 
 A rule decides before each turn after the first. If it returns ``None``, the context grows by the environment's message.
-Otherwise the context is built again: a row of its own in training (``batching/segments.py``).
+Otherwise the context is built again: a row of its own in training (``batching/batch.py``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

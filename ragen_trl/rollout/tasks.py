@@ -171,11 +171,6 @@ class Tasks:
                 )
         return rows
 
-    def columns_missing(self, rows: Dataset) -> list[str]:
-        """The user's columns of the training rows that these rows of an evaluation lack."""
-        known = {*rows.column_names, "env", "seed", "kwargs"}
-        return [name for name in self.rows.column_names if name not in known]
-
     def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
         """Start states of an extra rollout, used when too few groups of the last one are worth training on.
 

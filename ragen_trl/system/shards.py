@@ -97,12 +97,14 @@ def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
         parameter.data.copy_(value)
 
 
-def whole_on_first(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Whole weights on the CPU of the first process alone, gathered one by one by all processes together."""
+def whole_on_first(
+    values: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Whole weights, or the ``held`` ones, on the CPU of the first process; all gather one by one together."""
     is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     found = {}
     for name, value in values.items():
-        gathered = whole(value)
+        gathered = whole(value, None if held is None else held[name])
         if is_first:
             found[name] = gathered.cpu()
     return found

@@ -11,20 +11,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers.training_args import TrainingArguments
+from transformers import TrainerCallback
 
 from ragen_trl.errors import UserError
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-
-
-class CheckpointError(UserError, ValueError):
-    """A run cannot go on from a checkpoint that is there."""
-
-
-class NoCheckpointError(UserError, FileNotFoundError):
-    """There is no checkpoint."""
 
 
 def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
@@ -40,14 +31,8 @@ def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
     return folders
 
 
-def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
-    """The newest of `whole_checkpoints`, or ``None``."""
-    folders = whole_checkpoints(output_dir)
-    return folders[max(folders)] if folders else None
-
-
-def last_resumable_checkpoint(
-    output_dir: str | os.PathLike[str], steps_per_rollout: float, max_steps: int
+def last_whole_checkpoint(
+    output_dir: str | os.PathLike[str], steps_per_rollout: float = 0, max_steps: int = -1
 ) -> Path | None:
     """The newest of `whole_checkpoints` at the end of a rollout or of the run (-1: no ``max_steps``), or ``None``."""
     folders = whole_checkpoints(output_dir)
@@ -58,26 +43,24 @@ def last_resumable_checkpoint(
 def resumable_checkpoint(
     asked: str | bool | None, output_dir: str, steps_per_rollout: float, max_steps: int
 ) -> Path | None:
-    """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_resumable_checkpoint`.
+    """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_whole_checkpoint`.
 
     Raises:
-        NoCheckpointError: If ``True`` was asked for and there is no whole one, or the folder is not a checkpoint.
-        CheckpointError: If it was saved between two updates on one rollout, whose trajectories are gone.
+        UserError: If there is none, or it was saved between two updates on one rollout, whose trajectories are gone.
     """
     if not asked:
         return None
-    if asked is True or str(asked).lower() == "true":
-        last = last_whole_checkpoint(output_dir)
-        if last is None:
-            raise NoCheckpointError(f"no whole checkpoint in {output_dir!r}; train without resuming")
-        found = last_resumable_checkpoint(output_dir, steps_per_rollout, max_steps) or last
-    else:
-        found = Path(asked)
-        if not (found / "trainer_state.json").is_file():
-            raise NoCheckpointError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
+    found = None if asked is True or str(asked).lower() == "true" else Path(asked)
+    if found is None:
+        ended = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps)
+        found = ended or last_whole_checkpoint(output_dir)
+        if found is None:
+            raise UserError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+    elif not (found / "trainer_state.json").is_file():
+        raise UserError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
     state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
     if not _is_an_end(state["global_step"], steps_per_rollout, max_steps):
-        raise CheckpointError(
+        raise UserError(
             f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
             f"{steps_per_rollout:g} divides, and save (save_steps, or eval_steps of the best) at multiples"
         )
@@ -89,7 +72,7 @@ def _is_an_end(step: int, steps_per_rollout: float, max_steps: int) -> bool:
 
 
 def check_parts(checkpoint: Path, engine_processes: int) -> None:
-    """Raise `CheckpointError` if DeepSpeed has written the optimizer in another number of parts than it would read.
+    """Raise `UserError` if DeepSpeed has written the optimizer in another number of parts than it would read.
 
     DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed (0 processes) the
     optimizer would silently begin again.
@@ -97,7 +80,7 @@ def check_parts(checkpoint: Path, engine_processes: int) -> None:
     parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
     if parts and parts != engine_processes:
         found = f"this launch has {engine_processes}" if engine_processes else "this launch is without it"
-        raise CheckpointError(
+        raise UserError(
             f"{checkpoint} was saved by DeepSpeed on {parts} processes, and {found}; resume with DeepSpeed on {parts}, "
             "or begin a new run with the model that it holds (zero_to_fp32.py in that folder writes it)"
         )
@@ -123,23 +106,19 @@ class StopOnInterrupt(TrainerCallback):
         self._previous: dict[int, Any] = {}
         self._tells = False
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take over the signals. Only the main thread may do so; elsewhere they stay as they are."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._tells = args.process_index == 0
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Between two rollouts everything is consistent: save here and stop, on all processes together."""
         if self._anyone_stopped(args) and state.global_step % max(1, getattr(args, "steps_per_rollout", 1)) == 0:
             self.stopped = control.should_save = control.should_training_stop = True
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Give the signals back."""
         self.restore()
 
@@ -149,7 +128,7 @@ class StopOnInterrupt(TrainerCallback):
             signal.signal(number, handler)
         self._previous = {}
 
-    def _anyone_stopped(self, args: TrainingArguments) -> bool:
+    def _anyone_stopped(self, args: Any) -> bool:
         if not torch.distributed.is_initialized():
             return self.stopped
         flag = torch.tensor(int(self.stopped), device=args.device)

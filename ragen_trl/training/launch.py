@@ -3,7 +3,7 @@
 import inspect
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -43,25 +43,19 @@ def _on_device(model: PreTrainedModel, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def without_message(text: str | None, source: str = "trl.trainer.grpo_trainer") -> Iterator[None]:
-    """Suppress log records of the logger ``source`` that contain ``text``; ``None`` suppresses nothing."""
-    logger = logging.getLogger(source)
+def without_tied_head(model: PreTrainedModel) -> Iterator[None]:
+    """Keep Transformers from reporting a head as missing in a checkpoint that is the embedding's matrix."""
+    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+    source, text = logging.getLogger("transformers.trainer"), "model loaded: ['lm_head.weight']"
 
     def others(record: logging.LogRecord) -> bool:
-        return text is None or text not in record.getMessage()
+        return not tied or text not in record.getMessage()
 
-    logger.addFilter(others)
+    source.addFilter(others)
     try:
         yield
     finally:
-        logger.removeFilter(others)
-
-
-def without_tied_head(model: PreTrainedModel) -> AbstractContextManager[None]:
-    """Keep Transformers from reporting a head as missing in a checkpoint that is the embedding's matrix."""
-    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
-    text = "missing keys in the checkpoint model loaded: ['lm_head.weight']" if tied else None
-    return without_message(text, "transformers.trainer")
+        source.removeFilter(others)
 
 
 def use_one_device(args: TrainingArguments) -> None:

@@ -7,7 +7,6 @@ from statistics import fmean
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
-from ragen_trl.algorithms.losses import kl_penalty
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.system.float64 import in_float64
 
@@ -17,10 +16,9 @@ def rollout_figures(
 ) -> dict[str, float]:
     """What is logged of a rollout: means over trajectories, and TRL's figures of lengths and rewards.
 
-    ``envs`` are the names of all environments of the run; with several there are also means of each that was played
-    (``"Sokoban-v0/success"``). ``functions`` are the names of the reward functions, ``scale`` is ``scale_rewards``.
-    ``rollout/env_failures`` counts the episodes that ended because an environment crashed or hung, of which the other
-    figures know nothing.
+    With several environments there are also means of each that was played (``"Sokoban-v0/success"``). ``functions`` are
+    the names of the reward functions, ``scale`` is ``scale_rewards``. Only ``rollout/env_failures`` knows of episodes
+    that ended because an environment crashed or hung.
     """
     figures: dict[str, float] = {}
     for name in ("", *(dict.fromkeys(envs) if len(set(envs)) > 1 else ())):  # "": all environments together
@@ -143,21 +141,6 @@ class UpdateMeans:
             figures["policy_loss"] = total(self._loss).item() / processes
         self._sums, self._largest, self._loss = {}, {}, None
         return figures
-
-
-def scored_columns(
-    logprobs: torch.Tensor, entropies: torch.Tensor, inputs: Mapping[str, torch.Tensor], mask: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """What an update logs of each token, whatever its loss: the entropy and, where there is a reference, the KL (k3).
-
-    All tensors are (B, T), log-probabilities and entropies in nats; ``mask`` is true at sampled tokens.
-    """
-    columns = {"entropy": entropies}
-    if "ref_per_token_logps" in inputs:
-        # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
-        policy, reference = (each.masked_fill(~mask, 0.0) for each in (logprobs, inputs["ref_per_token_logps"]))
-        columns["kl"] = kl_penalty(policy, reference, "k3")
-    return columns
 
 
 def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen_trl.policies.models import is_adapter
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.atomic import write_atomically
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 _FILE = "README.md"
 _QUICK_START = re.compile(r"## Quick start\n.*?(?=## Training procedure\n)", re.DOTALL)
-_GENERATED = re.compile(r"generated_from_trainer|base_model:adapter:|library_name: peft")
 _PROCEDURE = "## Training procedure\n"
 
 
@@ -29,20 +27,6 @@ def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig
     card = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
     section = _what_it_plays(specs, args)
     write_atomically(path, _QUICK_START.sub(lambda _: section, card))
-
-
-def is_generated(folder: Path) -> bool:
-    """Whether a folder has no card, or one that a program wrote; a user's own words are left alone."""
-    path = folder / _FILE
-    return not path.is_file() or bool(_GENERATED.search(path.read_text(encoding="utf-8")))
-
-
-def copy_card(source: Path, folder: Path) -> None:
-    """Put the card of one folder beside a model; in the folder of an adapter PEFT has left a form to fill in."""
-    text = (source / _FILE).read_text(encoding="utf-8")
-    if is_adapter(str(folder)):
-        text = text.replace("library_name: transformers", "library_name: peft", 1)
-    write_atomically(folder / _FILE, text)
 
 
 def add_results(folder: Path, table: str, played: str = "") -> None:
@@ -65,20 +49,15 @@ def _what_it_plays(specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
             named.append(shlex.quote(f"{spec.env}:{kwargs}" if kwargs else spec.env))
         else:
             lines.append(f"- `{spec.name}`, not registered")
-    limits = f"{_counted(args.max_turns, 'turn')}, {_counted(args.max_actions_per_turn, 'action')} a turn"
     manner = "begin with a thought" if args.think else "are bare actions"
     lines += [
         "",
-        f"An episode has at most {limits} and {_counted(args.max_actions, 'action')} in all. Replies {manner}. The "
-        "file `play.json` beside the model says how it is spoken to; other limits or messages are prompts that it has "
-        "never seen.",
+        f"An episode has at most {args.max_turns} turns of {args.max_actions_per_turn} actions, {args.max_actions} in "
+        f"all. Replies {manner}. The file `play.json` beside the model says how it is spoken to; other limits or "
+        "messages are prompts that it has never seen.",
         "",
     ]
     if named:
         model = args.hub_model_id or "path/to/this/folder"
         lines += ["```bash", f"python -m ragen_trl eval --model {model} --env {' '.join(named)}", "```", ""]
     return "\n".join(["## What it plays", "", *lines, ""])
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"

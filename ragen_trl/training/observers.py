@@ -52,22 +52,11 @@ def observe(
     (B,) of all chosen trajectories, (L, T) for the completion tokens of those on this process, or ``None`` if no group
     was kept.
     """
-    by_row: dict[int, tuple[float, ...]] = {}
+    groups, by_row = set(kept), dict[int, tuple[float, ...]]()
     if advantages is not None:
-        groups = set(kept)
-        sampled = [row for row in range(len(rollout.summaries)) if row // rollout.group_size in groups]
-        if advantages.ndim == 1:
-            lengths = dict(zip(rollout.local_indices, rollout.trajectories, strict=True))
-            by_row = {
-                row: (value,) * lengths[row].num_reply_tokens
-                for row, value in zip(sampled, advantages.tolist(), strict=True)
-                if row in lengths
-            }
-        else:
-            by_row = dict(zip(sampled, chosen.in_order(gather(_by_token(chosen, advantages))), strict=True))
+        masks = sampled_mask(chosen.batch)
+        here = advantages[chosen.local_indices][:, None].expand(masks.shape) if advantages.ndim == 1 else advantages
+        by_token = [tuple(row[sampled].tolist()) for row, sampled in zip(here, masks, strict=True)]
+        rows = [row for row in range(len(rollout.summaries)) if row // rollout.group_size in groups]
+        by_row = dict(zip(rows, chosen.in_order(gather(by_token)), strict=True))
     return RolloutEvent(step, rollout, tuple(kept), tuple(by_row.get(row) for row in rollout.local_indices))
-
-
-def _by_token(chosen: RolloutBatch, advantages: torch.Tensor) -> list[tuple[float, ...]]:
-    masks = sampled_mask(chosen.batch)
-    return [tuple(row[sampled].tolist()) for row, sampled in zip(advantages, masks, strict=True)]

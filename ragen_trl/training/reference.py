@@ -13,14 +13,23 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import replacing
 from ragen_trl.system.hashing import hash_weight
-from ragen_trl.system.shards import any_nonzero, is_divided, part, part_of, release, release_zero3, whole, whole_shape
+from ragen_trl.system.shards import (
+    any_nonzero,
+    is_divided,
+    part,
+    part_of,
+    release,
+    release_zero3,
+    whole,
+    whole_on_first,
+    whole_shape,
+)
 
 _FILE = "reference.safetensors"
 # Settings that no forward pass reads, and that trainers set or that differ between two loads of one model.
@@ -31,19 +40,11 @@ _VOLATILE = {
 }
 
 
-class ReferenceWeightsError(UserError, ValueError):
-    """A reference cannot be read with the weights of this policy."""
-
-
 class Reference:
-    """The policy at this moment, frozen.
+    """The policy at this moment, frozen: its trainable parameters are copied, the others must not change.
 
-    Make it when the policy, unwrapped, has its adapters and before training begins. Its trainable parameters are
-    copied; the others must not change.
-
-    Attributes:
-        reanchored: Whether ``reanchor`` or ``load`` replaced what the constructor copied. Only then does a resumed run
-            need ``save`` and ``load``.
+    Make it when the policy, unwrapped, has its adapters and before training begins. ``reanchored`` says whether
+    ``reanchor`` or ``load`` replaced that copy; only then does a resumed run need ``save`` and ``load``.
     """
 
     def __init__(self, policy: PreTrainedModel | PeftModel) -> None:
@@ -103,28 +104,18 @@ class Reference:
         All processes call it together. The file does not depend on how the policy was divided.
         """
         self._align()
-        is_first, weights = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0, {}
-        for name, weight in self._weights.items():
-            gathered = whole(self._policy.get_parameter(name), weight)
-            if is_first:  # no second copy of all weights in the other processes
-                weights[name] = gathered.contiguous().cpu()
-        if is_first:
+        parameters = {name: self._policy.get_parameter(name) for name in self._weights}
+        if weights := whole_on_first(parameters, self._weights):
             with replacing(Path(folder) / _FILE) as partial:
-                save_file(weights, partial)
+                save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
 
     def load(self, folder: str | Path) -> None:
-        """Read the weights that ``save`` wrote; `ReferenceWeightsError` if missing, damaged or another policy's."""
+        """Read the weights that ``save`` wrote; `OptionError` if they are another policy's."""
         path = Path(folder) / _FILE
-        try:
-            weights = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ReferenceWeightsError(
-                f"{path} cannot be read ({error}); resume from a checkpoint that was written whole, or "
-                "train from the beginning"
-            ) from error
+        weights = load_file(path)
         shapes = {name: whole_shape(value) for name, value in self._trainable().items()}
         if shapes != {name: tuple(weight.shape) for name, weight in weights.items()}:
-            raise ReferenceWeightsError(
+            raise OptionError(
                 f"{path} belongs to another policy; resume with the model and adapter settings that the run began with"
             )
         self._weights, self._holds_parts, self._fingerprint = weights, False, None

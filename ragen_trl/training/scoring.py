@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import DynamoBackend
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, Trainer
 
 from ragen_trl.batching.batch import sampled_mask, whole_rows
-from ragen_trl.batching.micro_batches import score_in_passes
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, prefix_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
@@ -82,8 +82,15 @@ class Scorer:
         if rows_a_pass is None or rows_a_pass >= len(ids):
             return Scores(*score(slice(None), slice(None), width))
         order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
-        found = score_in_passes(lambda *part: score(*part)[:2], attention, width, order.split(rows_a_pass))
-        return Scores(*found, None)
+        first = ids.shape[1] - width  # of the completions
+        prompts, completions = attention[:, :first].sum(dim=1), attention[:, first:].sum(dim=1)
+        passes = []
+        for rows in order.split(rows_a_pass):  # none wider than its longest row
+            longest = max(1, int(completions[rows].max()))
+            found = score(rows, slice(first - max(1, int(prompts[rows].max())), first + longest), longest)
+            passes.append([pad(column, (0, width - longest)) for column in found[:2] if column is not None])
+        logprobs, *spreads = (torch.cat(columns)[order.argsort()] for columns in zip(*passes, strict=True))
+        return Scores(logprobs, spreads[0] if spreads else None, None)
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ragen_trl.algorithms.gae import bi_level_gae, token_gae
+from ragen_trl.algorithms.gae import bi_level_gae, gae
 
 DISCOUNTS = [(1.0, 1.0), (0.9, 0.0), (0.97, 0.8), (0.0, 0.5)]
 NAN = float("nan")
@@ -72,7 +72,7 @@ def token_rewards(batch: list[Episode]) -> torch.Tensor:
 def token_level(batch: list[Episode], gamma: float, lam: float) -> tuple[torch.Tensor, torch.Tensor]:
     given = tensors(batch)
     mask = given["turn_ids"] >= 0
-    return token_gae(token_rewards(batch), given["values"], mask, gamma, lam, given["bootstrap"])
+    return gae(token_rewards(batch), given["values"], mask, gamma, lam, given["bootstrap"])
 
 
 def at_actions(batch: list[Episode], dense: torch.Tensor) -> list[list[float]]:

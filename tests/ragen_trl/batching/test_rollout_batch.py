@@ -84,7 +84,7 @@ def test_no_process_has_more_than_its_share_and_as_few_rows_as_possible_move(kep
         assert values == [summary.seed for summary in one.summaries]
 
 
-def test_what_cannot_be_pickled_stays_where_it_was_played() -> None:
+def test_what_cannot_be_sent_stays_where_it_was_played() -> None:
     """Regression: a lock in an environment's info ended runs on several processes as soon as a row had to move."""
     played = played_rows(16)
     for trajectory in played:

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ragen_trl.batching.batch import select_rows
-from ragen_trl.batching.segments import segment_batch, segment_rows
+from ragen_trl.batching.batch import segment_batch, segment_rows, select_rows
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import generation_batch, made_up
 

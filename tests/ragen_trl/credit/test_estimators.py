@@ -21,8 +21,8 @@ from ragen_trl.credit.estimators import (
     critic_credit,
     goes_on,
     turn_advantages,
+    uncertain_groups,
 )
-from ragen_trl.credit.selection import uncertain_groups
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 

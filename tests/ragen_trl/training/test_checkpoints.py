@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ragen_trl.errors import UserError
 from ragen_trl.training.checkpoints import (
-    CheckpointError,
     StopOnInterrupt,
     last_whole_checkpoint,
     resumable_checkpoint,
@@ -47,7 +47,7 @@ def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
         checkpoint(tmp_path, f"checkpoint-{step}", state(step))
     assert resumable_checkpoint(True, str(tmp_path), 4, 20) == tmp_path / "checkpoint-8"
     assert resumable_checkpoint(True, str(tmp_path), 1, 20) == tmp_path / "checkpoint-10"
-    with pytest.raises(CheckpointError, match="checkpoint-10 was saved between two updates on one rollout, which is"):
+    with pytest.raises(UserError, match="checkpoint-10 was saved between two updates on one rollout, which is"):
         resumable_checkpoint(True, str(tmp_path), 3, 20)
 
 

@@ -49,7 +49,7 @@ def test_an_evaluation_changes_no_bit_of_the_training(tmp_path: Path) -> None:
 
 def test_several_data_sets_are_logged_by_name(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, LAKE, num_eval_seeds=8)
-    rows = trainer._rows_of(None)
+    rows = trainer._tasks.evaluation_rows()
     metrics = trainer.evaluate({"one": rows, "two": rows.select(range(4))})
     assert {"eval_one_success", "eval_two_success"} <= metrics.keys()
     assert [len(logged(trainer, f"eval_{name}_success")) for name in ("one", "two")] == [1, 1]

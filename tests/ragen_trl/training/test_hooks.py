@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer
-from ragen_trl.training.checks import HookError
+from ragen_trl.errors import UserError
 from ragen_trl.training.observers import RolloutEvent
 from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
@@ -179,7 +179,7 @@ def test_a_trainer_names_the_hook_that_is_wrong_before_a_weight_moves(hook: str,
     trainer: Any = small_trainer(tmp_path, lottery(), trainer=Wrong, max_steps=1, **functions)
     trainer.wrong = hook
     before = parameters(trainer)
-    with pytest.raises(HookError, match=f"^{hook.partition(' of ')[0]} "):
+    with pytest.raises(UserError, match=f"^{hook.partition(' of ')[0]} "):
         trainer.train()
     assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
 

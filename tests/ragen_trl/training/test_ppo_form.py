@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from ragen_trl import StarPOConfig
 from ragen_trl.credit.estimators import critic_steps
-from tests.support.ragen_trl.trainers import Spy, logged, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import Spy, lottery, parameters, small_model, small_trainer
 
 CRITIC = ("value_loss", "clip_fraction", "grad_norm", "explained_variance", "value_mean", "return_mean")
 RATE = 1e-2
@@ -100,9 +100,8 @@ def test_after_the_warm_up_the_policy_learns_in_every_update(tmp_path: Path, ite
 
 
 def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(tmp_path: Path) -> None:
-    """With LoRA, whose base both share and neither moves, and a rate of the critic that follows a schedule."""
+    """With LoRA, whose base both share and neither moves."""
     options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    options["critic_lr_scheduler_type"] = "cosine"
     unbroken = make(tmp_path, peft_config=lora(), **options)
     before = parameters(unbroken)
     unbroken.train()
@@ -115,9 +114,8 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(
     assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
     assert all(torch.equal(*pair) for pair in zip(critic_weights(resumed), critic_weights(unbroken), strict=True))
     for one, other in zip(rows(resumed)[2:], rows(unbroken)[2:], strict=True):
-        for key in (*CRITIC, "learning_rate"):
+        for key in CRITIC:
             assert one[f"critic/{key}"] == other[f"critic/{key}"]
-    assert rows(unbroken)[2]["critic/learning_rate"] == pytest.approx(RATE / 2)
     assert len(resumed.learnt) == 2
     unbroken.save_model(str(tmp_path / "adapter"))
     for folder in (tmp_path / "adapter", tmp_path / "checkpoint-4"):
@@ -145,22 +143,3 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(
 def test_steps_of_the_critic(trajectories: int, options: dict[str, Any], expected: tuple[int, int]) -> None:
     args = StarPOConfig(output_dir="unused", advantage="gae", use_cpu=True, report_to="none", bf16=False, **options)
     assert critic_steps(trajectories, args) == expected
-
-
-def test_the_rate_follows_its_schedule_rollout_by_rollout(tmp_path: Path) -> None:
-    """Four rollouts, of two critic's steps each, which have one rate."""
-    options = {"critic_lr_scheduler_type": "linear", "critic_lr_warmup_rollouts": 1, "critic_batch_size": 4}
-    trainer = make(tmp_path, draws=2, max_steps=4, **options)
-    trainer.train()
-    assert logged(trainer, "critic/learning_rate") == pytest.approx([RATE * x for x in (0.0, 1.0, 2 / 3, 1 / 3)])
-
-
-def test_a_second_training_begins_the_critics_schedule_again(tmp_path: Path) -> None:
-    """Regression: it went on at a rate of 0, where the policy's began again."""
-    options: dict[str, Any] = {"advantage": "gae", "critic_lr_scheduler_type": "linear", "max_steps": 3}
-    trainer = small_trainer(tmp_path, lottery(draws=3), **options)
-    trainer.train()
-    first, second, third = logged(trainer, "critic/learning_rate")
-    assert first > second > third > 0
-    trainer.train()
-    assert logged(trainer, "critic/learning_rate") == [first, second, third]

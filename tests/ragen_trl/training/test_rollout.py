@@ -12,8 +12,8 @@ from datasets import Dataset
 
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.credit.estimators import goes_on
+from ragen_trl.errors import UserError
 from ragen_trl.rollout.seeds import REFILL
-from ragen_trl.training.checks import EnvironmentsFailError
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import (
     LAKE,
@@ -257,7 +257,7 @@ def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(
 ) -> None:
     """A bug in an environment must not be trained on for hours, with a warning at the top of the log."""
     monkeypatch.setattr(Fragile, "always", True)
-    with pytest.raises(EnvironmentsFailError, match="all 8 episodes failed in the environment (?s:.*)on fire"):
+    with pytest.raises(UserError, match="all 8 episodes failed in the environment (?s:.*)on fire"):
         small_trainer(tmp_path, fragile, max_steps=1).train()
 
 

@@ -16,9 +16,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer, trl_seams
 from ragen_trl.batching.shared_prefixes import PackedModel
+from ragen_trl.errors import UserError
 from ragen_trl.policies.model_calls import with_positions
 from ragen_trl.training.launch import load_weights
-from ragen_trl.trl_seams import SeamError, check_seams, last_rollout, log_values
+from ragen_trl.trl_seams import check_seams, last_rollout, log_values
 from tests.support.project import ROOT
 from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model, small_trainer
 
@@ -54,10 +55,10 @@ def test_a_seam_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     check_seams(trainer)
     with monkeypatch.context() as patch:
         patch.delattr(GRPOTrainer, "_calculate_rewards")
-        with pytest.raises(SeamError, match=r"has no GRPOTrainer._calculate_rewards\(.*install a tested version"):
+        with pytest.raises(UserError, match=r"has no GRPOTrainer._calculate_rewards\(.*install a tested version"):
             check_seams(trainer)
     del trainer._logs
-    with pytest.raises(SeamError, match="has no GRPOTrainer._logs"):
+    with pytest.raises(UserError, match="has no GRPOTrainer._logs"):
         check_seams(trainer)
 
 

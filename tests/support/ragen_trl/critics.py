@@ -19,7 +19,6 @@ LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v
 OPTIONS: dict[str, Any] = {
     **dict(per_device_train_batch_size=4, critic_learning_rate=0.01, max_grad_norm=1.0, weight_decay=0.0),
     **dict(adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, gradient_checkpointing=False),
-    **dict(critic_lr_scheduler_type="constant", critic_lr_warmup_rollouts=0),
 }
 # Adam with a large ε: a step in proportion to the gradient.
 GENTLE: dict[str, Any] = {"critic_learning_rate": 0.1, "adam_epsilon": 1.0}

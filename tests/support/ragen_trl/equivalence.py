@@ -40,12 +40,11 @@ CREDITS = {
 class Awake(StarPOTrainer):
     """Its critic, if it has one, starts with values that are not all 0."""
 
-    def _make_critic(self) -> Any:
-        critic = super()._make_critic()
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            critic.network.head.weight.normal_(std=0.3, generator=generator)
-        return critic
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.critic is not None:
+            with torch.no_grad():
+                self.critic.network.head.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
 
 
 def played_in_turns(

@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.batching.batch import sampled_mask, trajectory_batch
+from ragen_trl.batching.batch import sampled_mask, segment_rows, trajectory_batch
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
-from ragen_trl.batching.segments import segment_rows
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
@@ -51,7 +50,7 @@ def small_model(seed: int = 0) -> PreTrainedModel:
 
 _ARGUMENTS = (
     *("reward_funcs", "callbacks", "peft_config", "train_dataset", "eval_dataset", "optimizers"),
-    *("reward_processing_classes", "quantization_config", "tools", "rollout_func", "environment_factory"),
+    *("reward_processing_classes", "quantization_config"),
 )
 
 

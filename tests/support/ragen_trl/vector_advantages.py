@@ -8,7 +8,7 @@ import torch
 
 from ragen_trl.algorithms.advantages import group_advantages, whiten
 from ragen_trl.algorithms.filtering import dispersion, group_std, most_uncertain_groups, top_mass_groups
-from ragen_trl.algorithms.gae import bi_level_gae, token_gae, turn_gae
+from ragen_trl.algorithms.gae import bi_level_gae, gae
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.tabular import double
@@ -21,15 +21,15 @@ def token_level(inputs: Values, expected: Values) -> Values:
     options = (inputs["gamma"], inputs["lam"], double([inputs["bootstrap"]]))
     if bool(((rewards != 0) & (mask == 0)).any()):
         with pytest.raises(ValueError, match="is masked out"):
-            token_gae(rewards, values, mask, *options)
-    advantages, returns = token_gae(rewards * mask, values, mask, *options)
+            gae(rewards, values, mask, *options)
+    advantages, returns = gae(rewards * mask, values, mask, *options)
     return {"advantages": advantages[0], "returns": returns[0], "whitened": whiten(advantages, mask)[0]}
 
 
 def turn_level(inputs: Values, expected: Values) -> Values:
     rewards, values = double([inputs["turn_rewards"]]), double([inputs["turn_values"]])
     bootstrap = double([inputs["bootstrap"]])
-    advantages, returns = turn_gae(rewards, values, torch.ones_like(rewards), inputs["gamma"], inputs["lam"], bootstrap)
+    advantages, returns = gae(rewards, values, torch.ones_like(rewards), inputs["gamma"], inputs["lam"], bootstrap)
     return {"turn_advantages": advantages[0], "turn_returns": returns[0]}
 
 
@@ -86,7 +86,7 @@ def gigpo(inputs: Values, expected: Values) -> Values:
     def weighted(omega: float) -> torch.Tensor:
         return gigpo_advantages(rewards, mask, anchors, len(rows), inputs["gamma"], omega, scale)
 
-    _, step_returns = turn_gae(rewards, torch.zeros_like(rewards), mask, inputs["gamma"], 1.0)
+    _, step_returns = gae(rewards, torch.zeros_like(rewards), mask, inputs["gamma"], 1.0)
     found = {
         "step_returns": step_returns,
         "A_step": weighted(1.0) - weighted(0.0),

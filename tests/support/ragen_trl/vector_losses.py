@@ -144,7 +144,7 @@ def aggregates(losses: torch.Tensor, mask: torch.Tensor, expected: Values) -> di
     }
     for name in expected:
         if length := re.fullmatch(r"dr_grpo_(?:const_)?L(\d+)", name):
-            found[name] = aggregate(losses, mask, "constant_length", length=int(length[1]))
+            found[name] = aggregate(losses, mask, "seq_mean_token_sum") / int(length[1])
     return found
 
 
