@@ -261,7 +261,7 @@ def _agent(game: Mapping[str, Any], player: str, temperature: float = 1.0, **mor
         **game["play"],
         "episodes": game.get("episodes", 256),
         "eval_temperature": temperature,
-        "side_by_side": game.get("side_by_side", 64),
+        "rollout_batch_size": game.get("rollout_batch_size", 64),
         "output_dir": f"{HERE}/evaluation",
     }
     return {"kind": "agent", **more, "names": list(game["evaluations"]), "evaluate": evaluate}

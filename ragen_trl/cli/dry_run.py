@@ -16,7 +16,6 @@ from ragen_trl.policies.models import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.episode import Outcome, tools_of
-from ragen_trl.system.terminal import heading
 from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 _HEAD_TOKENS, _HEAD_WORDS = 4096, 32768  # TRL computes the head of a model in tiles
@@ -57,28 +56,22 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     prompt = 0
     if args.observation == "text":
         turns = make_turns(run.env, args)
-        chat, shown = make_chat(tokenizer, turns, args), Outcome.of(*turns.reset(seed=0))
-        ids = chat.start(shown.observation, tools_of(turns), shown.pictures)
+        shown = Outcome.of(*turns.reset(seed=0))
+        ids = make_chat(tokenizer, turns, args).start(shown.observation, tools_of(turns), shown.pictures)
         turns.close()
         prompt, rows["first prompt"] = len(ids), str(tokenizer.decode(ids))
     replies, most = args.max_turns * args.max_reply_length, args.max_completion_length or 10**9
     longest = min(prompt + most, args.max_turns * prompt + replies)  # later messages as long as the first one
-    rows["tokens"] = (
-        f"{prompt:,} in the first prompt, then at most {most:,}, of which {min(replies, most):,} are sampled"
-    )
+    sampled = f"of which {min(replies, most):,} are sampled"
+    rows["tokens"] = f"{prompt:,} in the first prompt, then at most {most:,}, {sampled}"
     parts = memory(config, args, longest, run.lora_r, run.eval_episodes)
-    rows["memory"] = "\n".join(
-        [
-            f"about {parts.pop('peak') / 2**30:.2f} GiB a process at its peak, with {longest:,} tokens a trajectory;",
-            "messages longer than the first, libraries and fragmentation come on top",
-            *(f"{size / 2**20:>9,.1f} MiB  {name}" for name, size in parts.items() if size),
-        ]
-    )
-    width = max(map(len, rows))
-    lines = [heading("Plan of `train`; nothing was trained or written")]
-    for label, text in rows.items():
-        first_line, *more = text.splitlines() or [""]
-        lines += [f"  {label:<{width}}  {first_line}", *(f"  {'':<{width}}  {line}" for line in more)]
+    rows["memory"] = (
+        f"about {parts.pop('peak') / 2**30:.2f} GiB a process at its peak, with {longest:,} tokens a trajectory;\n"
+        "messages longer than the first, libraries and fragmentation come on top\n"
+    ) + "\n".join(f"{size / 2**20:>9,.1f} MiB  {name}" for name, size in parts.items() if size)
+    width = max(map(len, rows)) + 4
+    lines = ["Plan of `train`; nothing was trained or written"]
+    lines += [f"  {label}".ljust(width) + text.replace("\n", "\n" + " " * width) for label, text in rows.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,8 @@
 """From the options of ``eval`` and ``play`` to a plan: how each model plays each environment.
 
-*The task* is the keyword arguments of the environment, the limits of turns and actions and the format penalty. All
-policies of a table play the same task: what a model that was trained there has recorded (``play.json``), else the
-recipe's or RAGEN's limits, else the limits that the model recorded elsewhere. *The manner* is how a model is spoken to:
-thoughts, lengths, system prompt, forced prefix. It depends on the model. The command line and the file override both.
+All policies of a table play the same *task* (`TaskOptions`): what a model that was trained there has recorded in its
+``play.json``, else the recipe's or RAGEN's limits, else the limits that the model recorded elsewhere. The *manner* in
+which a model is spoken to (`MannerOptions`) depends on the model. The command line and the file override both.
 """
 
 import re
@@ -11,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.cli.environments import check_env
-from ragen_trl.cli.options import OptionParser, check_single
+from ragen_trl.cli.options import OptionParser, check_env, check_single
 from ragen_trl.config.options import (
     LIMITS,
     MANNER,
@@ -25,7 +23,7 @@ from ragen_trl.config.options import (
 from ragen_trl.config.recipes import defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import EvalPlan, Task, api_name, task_limits
+from ragen_trl.evaluation.players import EvalPlan, Task, api_name
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import check_modules, load_play_options
 from ragen_trl.rollout.seeds import evaluation_seeds
@@ -36,10 +34,7 @@ _Named = tuple[str, dict[str, Any] | None]  # a Gymnasium id, and all its argume
 def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
     """The plan of an evaluation, from the YAML file's options and the command line, which overrides them.
 
-    Raises:
-        OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
-        OptionError: If there are not that many held-out start states.
-        EnvError: If there is no such environment, or it does not take the arguments.
+    Raises `OptionError` or `EnvError` for what cannot be used.
     """
     listed = {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
     given = {**given, **listed}
@@ -125,7 +120,7 @@ def _tasks(named: Sequence[_Named], parsed: Sequence[Mapping[str, StarPOConfig]]
     """The tasks, the same for all policies; each environment is made once to see that it can be."""
     specs = []
     for (env, _), args in zip(named, parsed, strict=True):
-        settings = {name: {"env_kwargs": one.env_kwargs, **task_limits(one)} for name, one in args.items()}
+        settings = {name: {key: getattr(one, key) for key in ("env_kwargs", *LIMITS)} for name, one in args.items()}
         (first, expected), *others = list(settings.items())[1:] or list(settings.items())
         for name, found in others:
             for option, value in found.items():

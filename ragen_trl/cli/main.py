@@ -19,7 +19,7 @@ from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.stages import check_output_folder, is_main, launched, said_once
 from ragen_trl.config import options as declared
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
+from ragen_trl.system.terminal import REPEAT, error_line
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -57,8 +57,8 @@ _HELP: dict[str, list[Any]] = {
     "warm-start": [declared.WarmStartArguments, declared.WarmStartConfig, *_OF_PLAY],
     "eval": [declared.EvaluationArguments, declared.ApiArguments, *_OF_PLAY],
 }
-# The user named a path that cannot be used. A file that does not exist (ENOENT) is our fault: we did not create it.
-_OF_PATHS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+# The user named a path that cannot be used. A file that does not exist is our fault: we did not create it.
+_OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command not in commands:
         return _fail(f"unknown command {command!r}; choose one of {', '.join(commands)}")
     if command in _HELP and {"-h", "--help"} & set(words):
-        return _help(command)
+        from trl import TrlParser
+
+        from ragen_trl.config.recipes import PRESETS
+
+        usage = f"python -m ragen_trl {command} [options]"
+        TrlParser(_HELP[command], usage=usage, allow_abbrev=False).print_help()
+        print(_FOR_ALL.format(presets=", ".join(PRESETS)))
+        return 0
     status = _guarded(commands[command], words)
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo
         sys.stdout.flush()
@@ -119,20 +126,9 @@ def _users_mistake(error: Exception) -> str | None:
     words = ("No space left on device", "os error 28", "inline_container.cc")
     if getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words):
         return f"the disk is full ({error}); free some space and repeat the command, it goes on where it can"
-    if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+    if isinstance(error, _OF_PATHS) and error.filename:
         return f"{error.filename}: {error.strerror}; choose another file or folder"
     return str(error) if isinstance(error, (UserError, EnvError, gymnasium.error.Error)) else None
-
-
-def _help(command: str) -> int:
-    from trl import TrlParser
-
-    from ragen_trl.config.recipes import PRESETS
-
-    usage = f"python -m ragen_trl {command} [options]"
-    TrlParser(_HELP[command], usage=usage, allow_abbrev=False).print_help()
-    print(_FOR_ALL.format(presets=", ".join(PRESETS)))
-    return 0
 
 
 def _read(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -164,8 +160,8 @@ def _train(words: list[str]) -> int:
     folder = Path(args.output_dir)
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
     summary = train(run, warm, args, _say, options_as_yaml(chosen, folder))
-    _say(results_table(summary))
-    _say(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
+    _say(f"{results_table(summary)}\nsummary: {folder / 'summary.json'}")
+    _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
 
 
@@ -185,10 +181,7 @@ def _warm_start(words: list[str]) -> int:
         args.output_dir = str(folder)
         check_output_folder(folder, "warm_start.json")
         if (folder / "warm_start.json").exists() and not run.overwrite:
-            raise OptionError(
-                f"{folder} holds a warm start already; pass --overwrite true to replace it, or choose another "
-                "--output_dir"
-            )
+            raise OptionError(f"{folder} holds a warm start; pass --overwrite true, or choose another --output_dir")
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)
@@ -206,17 +199,13 @@ def _warm_start(words: list[str]) -> int:
 def _eval(words: list[str]) -> int:
     given, words = _read(words)
     from ragen_trl.cli.eval_plan import read_plan
-    from ragen_trl.evaluation.comparison import EvaluationStopped, run_eval, unplayed
+    from ragen_trl.evaluation.comparison import run_eval, unplayed
     from ragen_trl.evaluation.tables import terminal
 
     plan = read_plan(given, words)
-    try:
-        summary = run_eval(plan, _say)
-    except EvaluationStopped as stopped:
-        raise KeyboardInterrupt(str(stopped)) from None
-    print(f"\n{terminal(summary['environments'], takes_colour(sys.stdout))}\n")
-    print(f"summary: {plan.folder / 'summary.json'}\ntables:  {plan.folder / 'results.md'}")
-    print(f"episode by episode: {plan.folder / 'episodes'}")
+    summary = run_eval(plan, _say)
+    print(f"\n{terminal(summary['environments'])}\n\nsummary: {plan.folder / 'summary.json'}")
+    print(f"tables:  {plan.folder / 'results.md'}\nepisode by episode: {plan.folder / 'episodes'}")
     missing = unplayed(summary)
     return _fail("; ".join(missing)) if missing else 0
 
@@ -231,7 +220,7 @@ def _play(words: list[str]) -> int:
     from ragen_trl.evaluation.players import local_models
 
     plan = read_plan({"episodes": 3, **given}, words)
-    starts = held_out_starts(plan.run.episodes)
+    starts = list(held_out_starts(plan.run.episodes).values())
     for player in local_models(plan):
         for task in plan.tasks:
             for (episode,) in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts, 1):

@@ -10,17 +10,18 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gymnasium
 import torch
 import yaml
 from trl import GRPOConfig, TrlParser
 
-from ragen_trl.cli.environments import check_env
+from ragen_envs import EnvError, make_named
 from ragen_trl.cli.stages import launched
-from ragen_trl.config.options import ModelArguments, RunArguments
+from ragen_trl.config.options import ModelArguments, RunArguments, json_object
 from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for, preset_options, read_options
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
-from ragen_trl.errors import OptionError
-from ragen_trl.rollout.environments import check_modules, load_play_options
+from ragen_trl.errors import OptionError, UserError
+from ragen_trl.rollout.environments import check_modules, load_play_options, make_turns
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
@@ -65,20 +66,11 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 
 
 def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Read the options: command line, then YAML file, then the preset, the model's play.json, and the recipe.
+    """Read the options: command line, then YAML file (``given``), the preset, the model's play.json, and the recipe.
 
-    Args:
-        given: Options of the YAML file.
-        words: The command line without ``--config``.
-        classes: The classes to make beside the training configuration, which comes last.
-
-    Returns:
-        An object of each class, and the options that make the same objects when they are given again. Options that
-        only connect the processes of this launch are not among these: the next launch may be on another machine.
-
-    Raises:
-        OptionError: If an option does not exist, cannot be read, or has a value that it cannot have.
-        EnvError: If there is no such environment, or it does not take the arguments.
+    Returns an object of each of ``classes`` and last the training configuration, and the options that make the same
+    objects when they are given again, without those that only connect the processes of this launch. Raises
+    `OptionError` or `EnvError` for what cannot be used.
     """
     first = OptionParser([])
     for name in _DECIDING:
@@ -113,6 +105,23 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
         parsed[0].eval_env_kwargs = evaluation_kwargs(env, args.env_kwargs or {}) or None
     check_env(env, args)
     return parsed, {name: value for name, value in options.items() if name in ours or value != plain[name]}
+
+
+def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
+    """Make an environment once, so what it lacks is said in one line before anything is played.
+
+    Arguments are as for `make_turns`. `EnvError` says which ids or arguments there are.
+    """
+    try:
+        make_turns(env, args, kwargs).close()
+    except (UserError, EnvError):
+        raise
+    except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
+        make_named(env, json_object("env_kwargs", args.env_kwargs) if kwargs is None else kwargs).close()  # says what
+        raise OptionError(
+            f"env is {env!r}, which is no environment of texts ({error}); ragen_envs.TextFromDiscrete makes one of it, "
+            f"in a module of yours: --env module:{env}"
+        ) from None
 
 
 def check_single(args: StarPOConfig) -> None:

@@ -70,23 +70,17 @@ def check_output_folder(folder: Path, marker: str | None = None) -> None:
 
 
 class RunState:
-    """What a run has done so far, kept in ``stages.json``, so the same command continues after it.
+    """The settings that a run's results depend on, and the ``seconds`` that its parts took, kept in ``stages.json``.
 
-    Of several processes, all know the stages and the main one reads and writes the file.
-
-    Args:
-        folder: The run folder.
-        settings: The settings that results depend on. A folder with other settings is refused and left as it is.
-        overwrite: Delete the folder first, if it is a run folder.
-
-    Raises:
-        OptionError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
-            holds something else.
+    With them the same command goes on. A folder with a finished run or other settings raises `OptionError` and is left
+    as it is; ``overwrite`` deletes a run folder first, and nothing else. All processes know the content, and the main
+    one reads and writes it.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
         self._path = folder / "stages.json"
         self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
+        self.seconds: dict[str, float] = self._content["seconds"]
 
     def _opened(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
         if overwrite and folder.exists():
@@ -94,34 +88,27 @@ class RunState:
             shutil.rmtree(folder)
         new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
         advice = "pass --overwrite true to start again, or choose another --output_dir"
-        stored = read_stages(folder)
         if is_finished(folder):
             raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        old = stored["settings"] if self._path.exists() else new
+        stored = read_stages(folder) or {"settings": new, "seconds": {}}
+        old = stored["settings"]
         keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
             raise OptionError(f"{folder} holds a run with other settings ({changed}); {advice}")
-        content = {**stored, "settings": old}
-        write_atomically(self._path, json.dumps(content, indent=2))
-        return content
+        write_atomically(self._path, json.dumps(stored, indent=2))
+        return stored
 
-    def value(self, name: str, make: Callable[[], Any]) -> Any:
-        """The stored result of a stage; computed by ``make``, in all processes, and stored if there is none."""
-        if name not in self._content["values"]:
-            made = make()
-            self._store(name, on_main(lambda: made))
-        return self._content["values"][name]
-
-    def add(self, name: str, amount: float) -> None:
-        """Add to a total, such as the time that a resumed run spends in several pieces."""
-        self._store(name, self._content["values"].get(name, 0.0) + amount)
+    def add(self, part: str, seconds: float) -> None:
+        """Add to the time that a part took."""
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        self._write()
 
     def finish(self) -> None:
         """Say that every file is written; before that, the same command writes those that are missing."""
-        self._store("finished", True)
+        self._content["finished"] = True
+        self._write()
 
-    def _store(self, name: str, value: Any) -> None:
-        self._content["values"][name] = value
+    def _write(self) -> None:
         if is_main():
             write_atomically(self._path, json.dumps(self._content, indent=2))
 
@@ -129,14 +116,16 @@ class RunState:
 def is_finished(folder: Path) -> bool:
     """Whether a folder holds results that nothing is missing of, of a run or of something else."""
     foreign = (folder / "summary.json").exists() and not (folder / "stages.json").exists()
-    return foreign or "finished" in read_stages(folder)["values"]
+    return foreign or "finished" in (read_stages(folder) or {})
 
 
-def read_stages(folder: Path) -> dict[str, Any]:
-    """Settings and values of ``stages.json``, both empty without one; `OptionError` if it cannot be read."""
+def read_stages(folder: Path) -> dict[str, Any] | None:
+    """The content of ``stages.json``, if there is one; `OptionError` if it cannot be read."""
     path = folder / "stages.json"
     try:
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": {}, "values": {}}
-        return {"settings": dict(stored["settings"]), "values": dict(stored["values"])}
+        if not path.exists():
+            return None
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {**stored, "settings": dict(stored["settings"]), "seconds": dict(stored["seconds"])}
     except (ValueError, KeyError, TypeError) as error:
         raise OptionError(f"{path} cannot be read ({error}); delete the run folder and start again") from error

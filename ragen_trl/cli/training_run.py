@@ -10,11 +10,11 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import gather_object
+import numpy as np
 from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -22,31 +22,24 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from trl import GRPOConfig
 from trl.import_utils import is_vllm_available
 
+from ragen_envs import EnvError, best_action, random_action
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
-from ragen_trl.cli.environments import check_env, missing_baseline
+from ragen_trl.cli.options import check_env
 from ragen_trl.cli.stages import RunState, check_output_folder, is_main, launched, on_main
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
-from ragen_trl.config.recipes import base_model, selection_kwargs
+from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.evaluator import (
-    BATCH_SIZE,
-    EpisodeRecord,
-    EvaluationResult,
-    compared,
-    held_out_starts,
-    judged,
-    play_in_batches,
-)
-from ragen_trl.evaluation.folder import read_episodes, write_episodes
+from ragen_trl.evaluation.evaluator import Row, held_out_starts, judged, with_differences
+from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
 from ragen_trl.policies.models import check_model, check_policy, is_adapter, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
 from ragen_trl.reporting.report import results_table, write_report
-from ragen_trl.rollout.environments import about
+from ragen_trl.rollout.environments import about, make_turns
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
 from ragen_trl.system.atomic import write_atomically
@@ -110,22 +103,30 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
+def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:
+    """Why an environment has no "random" or "oracle" policy; empty if it has.
+
+    Of processes that share an evaluation, one without episodes would not learn of it and would wait for the others.
+    """
+    turns = make_turns(env, args)
+    turns.reset(seed=0)
+    try:
+        if name == "random":
+            random_action(turns, np.random.default_rng(0))
+        else:
+            best_action(turns, turns.actions_left)
+    except EnvError as error:  # also of an oracle that cannot see the goal, as it is on a server
+        return str(error)
+    finally:
+        turns.close()
+    return ""
+
+
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
-    """Train: carry a run, whose options `check` has passed, through all its stages.
+    """Carry a run, whose options `check` has passed, through all its stages; returns the content of ``summary.json``.
 
-    Args:
-        run: Environment, algorithm, model.
-        warm: The warm start of the embedded model.
-        args: The training configuration; ``output_dir`` is the run folder.
-        say: Receives lines about the progress.
-        config: What is written as ``config.yaml``, if anything.
-
-    Returns:
-        The content of ``summary.json``, in every process; the main one writes the files.
-
-    Raises:
-        OptionError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
-        KeyboardInterrupt: If Ctrl-C stopped it, after a checkpoint; the same command goes on from there.
+    ``config`` is written as ``config.yaml``. A folder with a finished run or one with other settings raises
+    `OptionError`. Ctrl-C raises ``KeyboardInterrupt`` after a checkpoint, from which the same command goes on.
     """
     if args.use_vllm and not is_vllm_available():
         raise OptionError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
@@ -137,10 +138,13 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     if config and is_main():
         write_atomically(folder / "config.yaml", config)
     results: dict[str, dict[str, Any]] = {}
+    episodes: dict[str, list[Row]] = {}
 
-    def evaluate(name: str, policy: Policy | str) -> None:
-        results[name] = state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict())
-        say(f"{name:>8}: {EvaluationResult(**results[name]).in_words()}")
+    def evaluate(name: str, policy: Policy | str | None) -> None:
+        episodes[name] = _play(folder, name, policy, run, held_out)
+        found = judged(episodes[name])
+        results[name] = found.as_dict()
+        say(f"{name:>8}: {found.in_words()}")
 
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     for name in ("random", "oracle"):
@@ -162,12 +166,15 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
             evaluate(name, trainer.policy(run.eval_temperature))
 
-    _fit(trainer, stop, state, say, lambda: evaluate_model("before", "model"))
+    if not _fit(trainer, stop, state, say, lambda: evaluate_model("before", "model")):
+        evaluate("before", None)
     evaluate_model("trained", "trained model")
+    with_differences(results, episodes, "before", "random")
+    with_differences(results, episodes, "trained", "random", "before")
     trainer.save_model(str(folder / "model"))
     if trainer.critic is not None:
-        trainer.critic.save(folder / "critic")
-    summary = _summary(run, trainer, results, state)
+        trainer.critic.save(folder / "critic.pt")
+    summary = _summary(run, trainer, results, state.seconds)
     if run.model is None:
         summary["config"] |= asdict(warm)
     if monitor is not None:
@@ -177,23 +184,19 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     return summary
 
 
-def _play(folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig) -> EvaluationResult:
-    """Evaluate on all processes together, and keep the episodes; all processes get the result."""
-    began, starts, played = time.perf_counter(), held_out_starts(run.eval_episodes), []
-    rank = 0 if launched() == 1 else held_out.process_index
-    with progress_bar(len(starts), "evaluate", "episode") as bar:
-        for batch in play_in_batches(policy, run.env, held_out, starts, BATCH_SIZE, rank, launched()):
-            played += [EpisodeRecord.of(trajectory) for trajectory in batch]
-            bar.update(min(BATCH_SIZE * launched(), len(starts) - int(bar.n)))
-    everyone = gather_object(played) if launched() > 1 else played
-    each = (time.perf_counter() - began) / len(everyone)
-    records = [replace(record, seconds=each) for record in sorted(everyone, key=lambda record: record.seed)]
-    on_main(lambda: write_episodes(_episodes(folder, name), name, run.env, records))
-    return judged(records)
+def _play(folder: Path, name: str, policy: Policy | str | None, run: RunArguments, held_out: StarPOConfig) -> list[Row]:
+    """Play what is missing of an evaluation on all processes together; all get its episodes.
 
-
-def _episodes(folder: Path, name: str) -> Path:
-    return folder / "episodes" / f"{name}.jsonl"
+    Without a policy, as for a model that is no longer what it was, the stored episodes are all there is.
+    """
+    file, starts = EpisodeFile(folder / "episodes" / f"{name}.jsonl", name, run.env), held_out_starts(run.eval_episodes)
+    file.rows = on_main(lambda: file.rows)  # the others may have another disk
+    missing = file.missing(starts)
+    if policy is not None and missing:
+        rank = 0 if launched() == 1 else held_out.process_index
+        with progress_bar(len(missing), "evaluate", "episode") as bar:
+            file.play(policy, run.env, held_out, starts, bar, rank, launched())
+    return file.of(starts)
 
 
 def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Say) -> Path:
@@ -204,7 +207,7 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stat
         began = time.perf_counter()
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
-        state.add("seconds_warm_start", time.perf_counter() - began)
+        state.add("warm_start", time.perf_counter() - began)
     return folder
 
 
@@ -230,10 +233,20 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
 
 
 def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
-    """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
-    seeds = list(selection_seeds(args.num_eval_seeds))
-    kwargs = json.dumps(selection_kwargs(run.env, json_object("env_kwargs", evaluated(run, args).env_kwargs)))
-    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": seeds, "kwargs": [kwargs] * len(seeds)})
+    """Rows of TRL's evaluation during training, where evaluations have arguments of their own.
+
+    In WebShop's held-out splits a seed is the number of a goal, modulo their number, so the seeds kept for choosing a
+    checkpoint would be goals that are reported: they play the other held-out split.
+    """
+    seeds, kwargs = (
+        list(selection_seeds(args.num_eval_seeds)),
+        json_object("env_kwargs", evaluated(run, args).env_kwargs),
+    )
+    if run.env == "ragen/WebShop-v0" and kwargs.get("split") in ("test", "test_by_product"):
+        kwargs["split"] = kwargs["split"].replace("test", "eval")
+    return Dataset.from_dict(
+        {"env": [run.env] * len(seeds), "seed": seeds, "kwargs": [json.dumps(kwargs)] * len(seeds)}
+    )
 
 
 class _AtStart(TrainerCallback):
@@ -251,8 +264,11 @@ class _AtStart(TrainerCallback):
 
 def _fit(
     trainer: StarPOTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
-) -> None:
-    """Evaluate, and train, from the last checkpoint that a run can go on from, if there is one."""
+) -> bool:
+    """Evaluate and train, or go on from the last checkpoint from which that is possible.
+
+    Returns whether it was evaluated, which is done at the beginning of a run only.
+    """
     args = trainer.args
     checkpoint = on_main(lambda: last_whole_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
     if checkpoint:
@@ -261,11 +277,12 @@ def _fit(
 
     def at_start() -> None:
         nonlocal evaluated
-        if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
-            say(f"reference: {trainer.values[0].in_words()}")
-        evaluated -= time.perf_counter()
-        evaluate()
-        evaluated += time.perf_counter()
+        if checkpoint is None:
+            if isinstance(trainer, AStarPOTrainer):
+                say(f"reference: {trainer.values[0].in_words()}")
+            evaluated -= time.perf_counter()
+            evaluate()
+            evaluated += time.perf_counter()
         say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
 
     trainer.add_callback(_AtStart(at_start))
@@ -274,12 +291,13 @@ def _fit(
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
-        state.add("seconds_training", time.perf_counter() - began - evaluated)
+        state.add("training", time.perf_counter() - began - evaluated)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
             f"The checkpoint is {args.output_dir}/checkpoint-{trainer.state.global_step}. {REPEAT}"
         )
+    return checkpoint is None
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -292,25 +310,13 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
 
 
 def _summary(
-    run: RunArguments, trainer: StarPOTrainer, results: Mapping[str, dict[str, Any]], state: RunState
+    run: RunArguments, trainer: StarPOTrainer, results: Mapping[str, dict[str, Any]], timed: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What was run, and what came out: each model also by how much more often it succeeded than those before it."""
+    """What was run, and what came out."""
     args, history = trainer.args, trainer.state.log_history
     steps = [row["step_time"] for row in history if row.get("step_time")]
-    seconds = {
-        "warm_start": state.value("seconds_warm_start", float),
-        "training": state.value("seconds_training", float),
-        "evaluation": sum(found.get("seconds", 0.0) for found in results.values()),
-    }
-    records = {
-        name: read_episodes(_episodes(Path(args.output_dir), name))
-        for name, found in results.items()
-        if "not_played" not in found
-    }
-    found = {name: dict(result) for name, result in results.items()}
-    for name, others in {"before": ("random",), "trained": ("random", "before")}.items():
-        pairs = {other: compared(records[name], records[other]) for other in others if other in records}
-        found[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
+    evaluation = sum(found.get("seconds", 0.0) for found in results.values())
+    seconds = {"warm_start": 0.0, "training": 0.0, **timed, "evaluation": evaluation}
     counted = {"sampled": "trajectories_sampled", "used": "trajectories_used"}
     rollouts = math.ceil(trainer.state.global_step / args.steps_per_rollout)
     means = {each: [row[f"filter/{key}"] for row in history if f"filter/{key}" in row] for each, key in counted.items()}
@@ -329,7 +335,7 @@ def _summary(
         "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args),
-        "results": found,
+        "results": results,
         "seconds": {**seconds, "total": sum(seconds.values()), "step_median": statistics.median(steps or [0.0])},
         "trajectories": trajectories,  # refills included; A*-PO's reference episodes apart
     }

@@ -90,18 +90,6 @@ def check_range(name: str, value: Any, within: str) -> None:
         raise OptionError(f"{name} is {value}; it must be in {within}")
 
 
-def check_sampling(top_p: float, top_k: int) -> None:
-    """Raise `OptionError` for shares and numbers of tokens that nothing can be drawn from."""
-    check_range("top_p", top_p, "(0, 1]")
-    check_range("top_k", top_k, "[0, inf)")
-
-
-def check_temperature(name: str, value: float) -> None:
-    """Raise `OptionError` for a temperature, of this name, that is neither 0 (greedy) nor one to divide logits by."""
-    if value != 0:
-        check_range(name, value, "[1e-30, inf)")
-
-
 def option_names(kind: type) -> tuple[str, ...]:
     """Names of a class's options, those that it inherits first."""
     return tuple(option.name for option in fields(kind))
@@ -185,10 +173,6 @@ class CriticOptions:
         None, "Trajectories per step of the critic, all processes together; unset: as the policy.", "[1, inf)"
     )
     critic_epochs: int | None = option(None, "Passes of the critic over a rollout; unset: num_iterations.", "[1, inf)")
-    critic_lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine", "inverse_sqrt"] = option(
-        "constant", "Schedule of the critic's learning rate, as Transformers names them."
-    )
-    critic_lr_warmup_rollouts: int = option(0, "Rollouts over which that schedule rises from 0.", "[0, inf)")
     critic_warmup_steps: int = option(0, "First updates, in which only the critic learns.", "[0, inf)")
     value_clip: float | None = option(0.5, "How far a value may move before it is clipped; unset: free.", "(0, inf)")
 
@@ -304,9 +288,7 @@ class ModelArguments:
 
     env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
     algo: Literal["starpo", "starpo-s", "a-star-po"] = option("starpo-s", "The algorithm; see also --advantage.")
-    model: str | None = option(
-        None, "Folder or hub id of a causal LM; unset: the embedded Qwen2, warm-started first."
-    )
+    model: str | None = option(None, "Folder or hub id of a causal LM; unset: the embedded Qwen2, warm-started first.")
     preset: str | None = option(None, "Published settings in place of the defaults: a file of ragen_trl/recipes/.")
 
     def __post_init__(self) -> None:
@@ -354,7 +336,6 @@ class EvaluationArguments:
     episodes: int = option(512, "Held-out start states, at most 8000; of ToyShop its 256 prompts.", "[1, inf)")
     samples_per_start: int = option(1, "Episodes from each start state; with several there is pass@k.", "[1, inf)")
     eval_temperature: float = option(1.0, "Sampling temperature; 0 is greedy.", "[0, inf)")
-    side_by_side: int = option(128, "Episodes played and saved at a time; fewer take less memory.", "[1, inf)")
     overwrite: bool = option(False, "Delete an older evaluation in the output folder first.")
 
     def __post_init__(self) -> None:

@@ -93,22 +93,6 @@ def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {} if "folder" in kwargs else defaults(env, None).get("eval_env_kwargs", {})
 
 
-def selection_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """How an environment plays evaluations during training, by which a checkpoint may be chosen.
-
-    In WebShop's held-out splits a seed is the number of a goal, modulo their number, so the seeds kept for this would
-    be goals that are reported: they play the other held-out split. ``kwargs`` belong to the reported evaluations.
-
-    Example:
-        >>> selection_kwargs("ragen/WebShop-v0", {"split": "test_by_product", "reward": "fixed"})
-        {'split': 'eval_by_product', 'reward': 'fixed'}
-    """
-    split = kwargs.get("split")
-    if env != "ragen/WebShop-v0" or split not in ("test", "test_by_product"):
-        return dict(kwargs)
-    return {**kwargs, "split": "eval" + split.removeprefix("test")}
-
-
 def is_embedded(model: str | None) -> bool:
     """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:

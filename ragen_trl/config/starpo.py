@@ -163,10 +163,8 @@ class AStarPOConfig(AStarPOOptions, StarPOConfig):
                     f"kl_coef): leave {only!r}"
                 )
         if self.max_reference_samples < self.reference_samples:
-            raise OptionError(
-                f"max_reference_samples is {self.max_reference_samples}, below reference_samples "
-                f"{self.reference_samples}; raise it"
-            )
+            most, least = self.max_reference_samples, self.reference_samples
+            raise OptionError(f"max_reference_samples is {most}, below reference_samples {least}; raise it")
         if self.steps_per_rollout > 1 or self.num_iterations > 1:
             raise OptionError(
                 f"one rollout serves {self.steps_per_rollout:g} updates in {self.num_iterations} passes; with an "

@@ -7,26 +7,15 @@ says why.
 """
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import (
-    EpisodeRecord,
-    EvaluationError,
-    EvaluationResult,
-    compared,
-    held_out_starts,
-    judged,
-    play_in_batches,
-)
-from ragen_trl.evaluation.folder import EpisodeFile, prepare
-from ragen_trl.evaluation.plan import EvalPlan, Task
-from ragen_trl.evaluation.players import Player, baseline, local_models, remote, remote_policy
+from ragen_trl.evaluation.evaluator import EvaluationError, held_out_starts, judged, with_differences
+from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path, prepare
+from ragen_trl.evaluation.players import EvalPlan, Player, Task, baseline, local_models, remote_player
 from ragen_trl.evaluation.tables import in_one_line, markdown
 from ragen_trl.policies.api_client import ApiError
 from ragen_trl.rollout.environments import about
@@ -37,38 +26,63 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 
-Say = Callable[[str], None]
 
+def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
+    """Evaluate, and write ``summary.json``, which is returned, ``results.md`` and ``episodes/`` to the plan's folder.
 
-class EvaluationStopped(Exception):
-    """Ctrl-C stopped it; the message says how to go on."""
-
-
-def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
-    """Evaluate, and write ``summary.json``, ``results.md`` and ``episodes/`` to the folder of the plan.
-
-    Args:
-        plan: Which policies play which environments.
-        say: Receives lines about the results.
-
-    Returns:
-        The content of ``summary.json``.
-
-    Raises:
-        ApiError: If the API answers nothing.
-        EvaluationStopped: After Ctrl-C.
-        UserError: If options cannot be used, or a model cannot play an environment.
+    Raises `ApiError` if the API answers nothing. After Ctrl-C the message of ``KeyboardInterrupt`` says how to go on.
     """
-    held_out_starts(plan.run.episodes)  # raises before anything is created
-    models, api = local_models(plan), remote_policy(plan)
-    players = [baseline("random"), *models, *([remote(plan, api)] if api else []), baseline("oracle")]
+    starts = held_out_starts(plan.run.episodes, plan.run.samples_per_start)
+    api, policy = remote_player(plan) or (None, None)
+    players = [baseline("random"), *local_models(plan), *([api] if api else []), baseline("oracle")]
     prepare(plan.folder, plan.run.overwrite)
-    try:
-        environments = _Comparison(plan, players, say).play()
-    finally:
-        if api is not None:
-            say(f"API: {api.counts.in_words()}")
-            api.close()
+    files = {
+        (task.name, player.name): EpisodeFile(
+            episodes_path(plan.folder, player.name, task.name, {**task.settings(), "policy": player.settings}),
+            player.name,
+            task.name,
+        )
+        for player in players
+        for task in plan.tasks
+    }
+    total = len(starts) * len(files)
+    there = total - sum(len(file.missing(starts)) for file in files.values())
+    if there:
+        say(f"{there} of {total} episodes are there already, in {plan.folder}")
+    results: dict[str, dict[str, dict[str, Any]]] = {task.name: {} for task in plan.tasks}
+    with progress_bar(total, "evaluate", "episode", initial=there) as bar:
+        try:
+            for player in players:
+                for task in plan.tasks:
+                    label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
+                    bar.set_description_str(label)
+                    found, words = _played(player, task, files[task.name, player.name], starts, bar)
+                    results[task.name][player.name] = found
+                    bar.clear()
+                    say(f"{label}: {words}")
+                player.close()
+        except KeyboardInterrupt:
+            kept = f"{bar.n} of {total} episodes are kept in {plan.folder}"
+            raise KeyboardInterrupt(f"Stopped. {kept}. {REPEAT}") from None
+        finally:
+            if policy is not None:
+                say(f"API: {policy.counts.in_words()}")
+                policy.close()
+    models = [player.name for player in players if player.settings]
+    environments = {}
+    for task in plan.tasks:
+        of_task = results[task.name]
+        rows = {name: files[task.name, name].of(starts) for name in of_task if "not_played" not in of_task[name]}
+        for name in [name for name in models if name in rows]:
+            with_differences(of_task, rows, name, "random", *(models[:1] if name != models[0] else ()))
+        settings = task.settings()
+        environments[task.name] = {
+            "env": settings.pop("env"),
+            "env_kwargs": settings.pop("env_kwargs"),
+            "options": settings,
+            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
+            "results": of_task,
+        }
     summary = {
         **provenance(),
         "episodes": plan.run.episodes,
@@ -76,8 +90,8 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
         "policies": {player.name: dict(player.settings) for player in players},
         "environments": environments,
     }
-    if api is not None:
-        summary["api"] = {"endpoint": api.endpoint, **api.counts.as_dict()}
+    if policy is not None:
+        summary["api"] = {"endpoint": policy.endpoint, **policy.counts.as_dict()}
     write_atomically(plan.folder / "results.md", markdown(summary))
     write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
     return summary
@@ -93,120 +107,27 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-class _Comparison:
-    """Players and tasks, and the episodes of each pair. Whoever cannot play gets ``{"not_played": reason}``."""
+def _played(player: Player, task: Task, file: EpisodeFile, starts: Starts, bar: Any) -> tuple[dict[str, Any], str]:
+    """The result of a policy in an environment, and the same in words; missing episodes are played first.
 
-    def __init__(self, plan: EvalPlan, players: Sequence[Player], say: Say) -> None:
-        self._plan, self._players, self._say = plan, players, say
-        samples = plan.run.samples_per_start
-        self._starts = {  # by seed and sample, in the order in which they are played
-            (start.seed, place % samples): start
-            for place, start in enumerate(held_out_starts(plan.run.episodes, samples))
-        }
-        self._files = {
-            (player.name, task.name): EpisodeFile(
-                plan.folder, player.name, task.name, {**task.settings(), "policy": player.settings}
-            )
-            for player in players
-            for task in plan.tasks
-        }
-
-    def play(self) -> dict[str, Any]:
-        """Play what is missing, one policy after the other, say what comes out, and describe all environments."""
-        folder, tasks = self._plan.folder, self._plan.tasks
-        results: dict[str, dict[str, Any]] = {task.name: {} for task in tasks}
-        total = len(self._starts) * len(self._files)
-        there = total - sum(len(self._missing(file)) for file in self._files.values())
-        if there:
-            self._say(f"{there} of {total} episodes are there already, in {folder}")
-        with progress_bar(total, "evaluate", "episode", initial=there) as bar:
-            try:
-                for player in self._players:
-                    for task in tasks:
-                        label = player.name if len(tasks) == 1 else f"{task.name}, {player.name}"
-                        bar.set_description_str(label)
-                        found = self._play_missing(player, task, bar) or self._result(player.name, task.name)
-                        results[task.name][player.name] = found
-                        bar.clear()
-                        for line in _lines(found):
-                            self._say(line if line.startswith(" ") else f"{label}: {line}")
-                    player.close()
-            except KeyboardInterrupt:
-                kept = f"{bar.n} of {total} episodes are kept in {folder}"
-                raise EvaluationStopped(f"Stopped. {kept}. {REPEAT}") from None
-        return {task.name: self._described(task, results[task.name]) for task in tasks}
-
-    def _missing(self, file: EpisodeFile) -> list[tuple[int, int]]:
-        """Seed and sample of the episodes that are not there, or failed without the policy."""
-        return [key for key in self._starts if key not in file.rows or file.rows[key].limit in FAILED]
-
-    def _records(self, policy: str, env: str) -> list[EpisodeRecord]:
-        """In order, and without further seeds or samples that an earlier command has played."""
-        rows = self._files[policy, env].rows
-        return [rows[key] for key in self._starts if key in rows]
-
-    def _play_missing(self, player: Player, task: Task, bar: Any) -> dict[str, Any] | None:
-        """Play the missing episodes of a policy in an environment; returns the result of one that cannot."""
-        file = self._files[player.name, task.name]
-        missing = self._missing(file)
-        if not missing:
-            return None
-        try:
-            policy, args, began = player.policy(task), task.args_of(player.name), time.perf_counter()
-            keys, starts = iter(missing), [self._starts[key] for key in missing]
-            for played in play_in_batches(policy, task.spec, args, starts, self._plan.run.side_by_side):
-                seconds = (time.perf_counter() - began) / len(played)
-                file.add([EpisodeRecord.of(one, next(keys)[1], seconds) for one in played])
-                bar.update(len(played))
-                began = time.perf_counter()
-        except NoOracleError as error:
-            return {"not_played": f"no {player.name} policy: {error}"}
-        except ApiError:
-            raise  # not the environment's fault: this model can play nothing
-        except EnvResetError as error:
-            return {"not_played": str(error), "failed": True}
-        except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
-            return {"not_played": str(error)}
-        return None
-
-    def _result(self, policy: str, env: str) -> dict[str, Any]:
-        records = self._records(policy, env)
-        try:
-            found = judged(records).as_dict()
-        except EvaluationError as error:
-            return {"not_played": str(error), "failed": True}
-        limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
-        failures = Counter(record.error for record in records if record.limit in FAILED)
-        versions = Counter(record.version for record in records)
-        counts = {"limits": limits.most_common(), "failures": failures.most_common(10), "versions": versions.items()}
-        return found | {name: dict(counted) for name, counted in counts.items()}
-
-    def _described(self, task: Task, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """The entry of an environment in the summary.
-
-        It has the ``differences`` of models from random play and from the first model.
-        """
-        played = {name: found for name, found in results.items() if "not_played" not in found}
-        models = [player.name for player in self._players if player.settings]
-        for name in [name for name in models if name in played]:
-            others = [other for other in ("random", *models[:1]) if other in played and other != name]
-            ours = self._records(name, task.name)
-            pairs = {other: compared(ours, self._records(other, task.name)) for other in others}
-            results[name]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
-        settings = task.settings()
-        return {
-            "env": settings.pop("env"),
-            "env_kwargs": settings.pop("env_kwargs"),
-            "options": settings,
-            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
-            "results": results,
-        }
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    if "not_played" in found:
-        yield f"not played: {found['not_played']}"
-        return
-    yield EvaluationResult(**{each.name: found[each.name] for each in fields(EvaluationResult)}).in_words()
-    for reason, count in list(found["failures"].items())[:3]:
-        yield f"  {count} x {reason}"
+    A policy that cannot play has the result ``{"not_played": reason}``.
+    """
+    try:
+        if file.missing(starts):
+            file.play(player.policy(task), task.spec, task.args_of(player.name), starts, bar)
+        rows = file.of(starts)
+        result = judged(rows)
+    except ApiError:
+        raise  # not the environment's fault: this model can play nothing
+    except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
+        reason = f"no {player.name} policy: {error}" if isinstance(error, NoOracleError) else str(error)
+        failed = {"failed": True} if isinstance(error, (EnvResetError, EvaluationError)) else {}
+        return {"not_played": reason, **failed}, f"not played: {reason}"
+    counted = {
+        "limits": Counter(row["limit"] or "none" for row in rows if row["limit"] not in FAILED),
+        "failures": Counter(row["error"] for row in rows if row["limit"] in FAILED),
+        "versions": Counter(row["version"] for row in rows),
+    }
+    found = {**result.as_dict(), **{name: dict(counts.most_common(10)) for name, counts in counted.items()}}
+    failures = [f"\n  {count} x {reason}" for reason, count in counted["failures"].most_common(3)]
+    return found, result.in_words() + "".join(failures)

@@ -31,12 +31,13 @@ from ragen_trl.rollout.env_specs import EnvSpec, env_specs
 from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds
-from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import package_version
 from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
 Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
+Row = dict[str, Any]
+"""An episode, as `episode_row` describes it."""
 
 
 class EvaluationError(UserError, RuntimeError):
@@ -99,74 +100,53 @@ class EvaluationResult:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class EpisodeRecord:
-    """What is kept of an episode; a result is computed from it.
+def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> Row:
+    """What is kept of an episode, a line of ``episodes/*.jsonl``; a result is computed from such rows.
 
-    Attributes:
-        seed: Seed of the start state.
-        sample: Its number among the episodes of this start state, from 0.
-        limit: As `Trajectory.limit`.
-        measures: As `measure` gives them, and "task_score" if the environment has it (``info["task_score"]`` of the
-            last turn).
-        seconds: Its share of the time that its batch took.
-        error: The reason if its environment or an API failed.
-        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn).
-        task_type: The type of its task, if the environment has several (``info["task_type"]``).
-        version: The package's that played it, with its commit.
+    Returns:
+        ``seed`` of the start state; ``sample``, the number among its episodes, from 0; ``limit`` as in `Trajectory`;
+        the numbers of `measure`; ``task_score`` if the environment has it (``info["task_score"]`` of the last turn);
+        ``seconds``, its share of the time that its batch took; ``error``, the reason if its environment or an API
+        failed; ``faults`` and ``task_type`` if the environment tells them; ``version`` of the package that played it.
     """
-
-    seed: int
-    sample: int
-    limit: str
-    measures: Mapping[str, float]
-    seconds: float = 0.0
-    error: str = ""
-    faults: tuple[str, ...] = ()
-    task_type: str = ""
-    version: str = ""
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> "EpisodeRecord":
-        """The record of a trajectory."""
-        last = trajectory.turns[-1].info
-        score = {"task_score": float(last["task_score"])} if "task_score" in last else {}
-        return cls(
-            seed=trajectory.seed,
-            sample=sample,
-            limit=trajectory.limit,
-            measures={**measure(trajectory), **score},
-            seconds=seconds,
-            error=str(last["error"]).strip() if trajectory.limit in FAILED else "",
-            faults=tuple(map(str, last.get("faults", ()))),
-            task_type=str(last.get("task_type", "")),
-            version=package_version(),
-        )
+    last = trajectory.turns[-1].info
+    return {
+        "seed": trajectory.seed,
+        "sample": sample,
+        "limit": trajectory.limit,
+        **measure(trajectory),
+        **({"task_score": float(last["task_score"])} if "task_score" in last else {}),
+        "seconds": seconds,
+        "error": str(last["error"]).strip() if trajectory.limit in FAILED else "",
+        "faults": [str(fault) for fault in last.get("faults", ())],
+        "task_type": str(last.get("task_type", "")),
+        "version": package_version(),
+    }
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
     """The result of these episodes by the rules of `judged`, whose error it raises."""
     each = seconds / max(1, len(trajectories))
-    return judged([EpisodeRecord.of(trajectory, seconds=each) for trajectory in trajectories])
+    return judged([episode_row(trajectory, seconds=each) for trajectory in trajectories])
 
 
-def judged(played: Sequence[EpisodeRecord]) -> EvaluationResult:
+def judged(played: Sequence[Row]) -> EvaluationResult:
     """The result over the episodes in which neither environment nor API failed; `EvaluationError` if none is left."""
-    whole = [record for record in played if record.limit not in FAILED]
-    if not whole:
-        reason, count = Counter(record.error for record in played).most_common(1)[0]
-        raise EvaluationError(
-            f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
-        )
-    rows = [record.measures for record in whole]
-    means = {key: fmean(row[key] for row in rows) for key in rows[0] if all(key in row for row in rows)}
-    starts = _by_start(whole, "success")
+    rows = [row for row in played if row["limit"] not in FAILED]
+    if not rows:
+        reasons = Counter(row["error"] for row in played).most_common(3)
+        raise EvaluationError(f"all of {len(played)} episodes failed without the policy: {dict(reasons)}")
+    means = {
+        name: fmean(row[name] for row in rows)
+        for name in ("success", "return", "turns", "actions", "reply_tokens", "truncated")
+    }
+    starts = _by_start(rows, "success")
     successes, sizes = [int(sum(each)) for each in starts.values()], [len(each) for each in starts.values()]
     low, high = rate_interval(successes, sizes)
-    returns = [fsum(each) for each in _by_start(whole, "return").values()]
+    returns = [fsum(each) for each in _by_start(rows, "return").values()]
     turns = fsum(row["turns"] for row in rows)
     return EvaluationResult(
-        n=len(whole),
+        n=len(rows),
         success=means["success"],
         success_low=low,
         success_high=high,
@@ -178,25 +158,32 @@ def judged(played: Sequence[EpisodeRecord]) -> EvaluationResult:
         actions=means["actions"],
         reply_tokens=means["reply_tokens"],
         truncated=means["truncated"],
-        seconds=fsum(record.seconds for record in played),
-        left_out=len(played) - len(whole),
+        seconds=fsum(row["seconds"] for row in played),
+        left_out=len(played) - len(rows),
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
-        score=means.get("task_score"),
+        score=fmean(row["task_score"] for row in rows) if all("task_score" in row for row in rows) else None,
     )
 
 
-def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> dict[str, float] | None:
-    """`paired_difference` of the success in these episodes, without those in which an environment or an API failed."""
-    return paired_difference(_by_start(ours, "success"), _by_start(theirs, "success"))
+def with_differences(
+    results: Mapping[str, dict[str, Any]], rows: Mapping[str, Sequence[Row]], ours: str, *others: str
+) -> None:
+    """Add to a policy's result its ``differences``: how much more often it succeeded than each of ``others``.
+
+    They are paired by start state (`paired_difference`), without episodes in which an environment or an API failed.
+    """
+    starts = {name: _by_start(rows[name], "success") for name in (ours, *others) if name in rows}
+    pairs = {other: paired_difference(starts[ours], starts[other]) for other in others if other in starts}
+    results[ours]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
 
 
-def _by_start(records: Sequence[EpisodeRecord], measure: str) -> dict[int, list[float]]:
+def _by_start(rows: Sequence[Row], measure: str) -> dict[int, list[float]]:
     """Seed of a start state → this measure of each of its episodes that did not fail."""
     found: defaultdict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record.limit not in FAILED:
-            found[record.seed].append(record.measures[measure])
+    for row in rows:
+        if row["limit"] not in FAILED:
+            found[row["seed"]].append(row[measure])
     return found
 
 
@@ -218,7 +205,6 @@ def evaluate(
     args: StarPOConfig,
     episodes: int = 512,
     batch_size: int = BATCH_SIZE,
-    progress: bool = False,
     samples: int = 1,
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
@@ -234,7 +220,6 @@ def evaluate(
         args: Turn limits and environment arguments.
         episodes: Number of evaluation seeds, that is, start states.
         batch_size: Episodes played at a time.
-        progress: Show a progress bar.
         samples: Episodes a start state.
 
     Raises:
@@ -244,7 +229,7 @@ def evaluate(
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
+    played = play_held_out(policy, env, args, episodes, batch_size, samples)
     return summarise(played, time.perf_counter() - began)
 
 
@@ -254,21 +239,17 @@ def play_held_out(
     args: StarPOConfig,
     episodes: int = 512,
     batch_size: int = BATCH_SIZE,
-    progress: bool = False,
     samples: int = 1,
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
-    starts = held_out_starts(episodes, samples)
-    trajectories: list[Trajectory] = []
-    with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
-        for batch in play_in_batches(policy, env, args, starts, batch_size):
-            trajectories += batch
-            bar.update(len(batch))
-    return trajectories
+    starts = list(held_out_starts(episodes, samples).values())
+    return [one for batch in play_in_batches(policy, env, args, starts, batch_size) for one in batch]
 
 
-def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
-    """The start of every episode of an evaluation: seeds in order, and the samples of a seed one after the other.
+def held_out_starts(episodes: int, samples: int = 1) -> dict[tuple[int, int], Start]:
+    """Seed and number of the sample → the start, of every episode of an evaluation, in the order of playing.
+
+    Outcome seed and sampling seed are for the first sample of a start state as in ``python -m ragen_envs``.
 
     Raises:
         OptionError: If there are not that many evaluation seeds.
@@ -276,13 +257,11 @@ def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
     """
     if samples < 1:
         raise EvaluationError(f"samples is {samples}; play every start state at least once")
-    each = [(seed, sample) for seed in evaluation_seeds(episodes) for sample in range(samples)]
-    return [_start(seed, sample) for seed, sample in each]
-
-
-def _start(seed: int, sample: int) -> Start:
-    """Outcome seed and sampling seed are for the first sample as in ``python -m ragen_envs``."""
-    return Start(seed, *episode_seeds(seed)) if sample == 0 else Start.drawn(seed, (seed, 1, sample))
+    return {
+        (seed, sample): Start.drawn(seed, (seed, 1, sample)) if sample else Start(seed, *episode_seeds(seed))
+        for seed in evaluation_seeds(episodes)
+        for sample in range(samples)
+    }
 
 
 def play_in_batches(

@@ -3,71 +3,92 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import gather_object
+
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.evaluator import EpisodeRecord
+from ragen_trl.evaluation.evaluator import BATCH_SIZE, Env, Row, episode_row, play_in_batches
+from ragen_trl.rollout.episode import FAILED
+from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.system.atomic import write_atomically
 
-_FIELDS = ("seed", "sample", "limit", "seconds", "error", "task_type", "version")
+Key = tuple[int, int]
+"""Seed of the start state, and number of the sample."""
+Starts = Mapping[Key, Start]
 
 
 class EpisodeFile:
-    """The episodes of one policy in one environment.
+    """The episodes of one policy in one environment, in a file that the first episodes create.
 
-    The file is named after both, readable and never hidden, and after the settings that its episodes depend on. So the
-    same command goes on where it was stopped, with more episodes if asked, and other weights or options under the same
-    names begin a file of their own.
-
-    Args:
-        folder: The folder of the evaluation; created with the first episodes.
-        policy: Its name.
-        env: The name of the environment.
-        settings: Of both, as JSON can write them.
-
-    Attributes:
-        rows: The episodes by seed and sample, also those that an API or an environment ended.
-
-    Raises:
-        UserError: If the file cannot be read.
+    ``rows`` are the episodes by seed and sample, also those that an API or an environment ended. Raises `UserError` if
+    the file cannot be read.
     """
 
-    def __init__(self, folder: Path, policy: str, env: str, settings: Mapping[str, Any]) -> None:
-        self._names = (policy, env)
-        named = json.dumps([policy, env, settings], sort_keys=True, default=str)
-        words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in self._names)
-        stem = "-on-".join(word or "model" for word in words)
-        self.path = folder / "episodes" / f"{stem}-{hashlib.sha256(named.encode()).hexdigest()[:8]}.jsonl"
+    def __init__(self, path: Path, policy: str, env: str) -> None:
+        self.path = path
+        self._names = {"policy": policy, "env": env}
         try:
-            self.rows = {(episode.seed, episode.sample): episode for episode in read_episodes(self.path)}
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            self.rows: dict[Key, Row] = {(row["seed"], row["sample"]): row for row in map(json.loads, lines)}
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.path} cannot be read ({error!r}); delete it to play again") from None
+            raise UserError(f"{path} cannot be read ({error!r}); delete it to play again") from None
 
-    def add(self, episodes: Sequence[EpisodeRecord]) -> None:
+    def missing(self, starts: Starts) -> list[Key]:
+        """The episodes that are not there, or failed without the policy."""
+        return [key for key in starts if key not in self.rows or self.rows[key]["limit"] in FAILED]
+
+    def of(self, starts: Starts) -> list[Row]:
+        """The episodes in order, without further seeds or samples that an earlier command has played."""
+        return [self.rows[key] for key in starts if key in self.rows]
+
+    def play(
+        self,
+        policy: Policy | str,
+        env: Env,
+        args: StarPOConfig,
+        starts: Starts,
+        bar: Any,
+        process: int = 0,
+        processes: int = 1,
+    ) -> None:
+        """Play and store the missing episodes, a batch at a time, on all processes together.
+
+        A batch has ``rollout_batch_size`` episodes of each process, else `BATCH_SIZE`. Errors are as in `evaluate`.
+        """
+        missing, size = self.missing(starts), args.rollout_batch_size or BATCH_SIZE
+        left, began = iter(missing[process::processes]), time.perf_counter()
+        batches = play_in_batches(policy, env, args, [starts[key] for key in missing], size, process, processes)
+        for played in batches:
+            here = [episode_row(trajectory, next(left)[1]) for trajectory in played]
+            rows = gather_object(here) if processes > 1 else here
+            each = (time.perf_counter() - began) / len(rows)
+            self.add([row | {"seconds": each} for row in rows], write=process == 0)
+            bar.update(len(rows))
+            began = time.perf_counter()
+
+    def add(self, rows: list[Row], write: bool = True) -> None:
         """Store a block of episodes, as a whole or not at all."""
-        self.rows |= {(episode.seed, episode.sample): episode for episode in episodes}
-        write_episodes(self.path, *self._names, [self.rows[key] for key in sorted(self.rows)])
+        self.rows |= {(row["seed"], row["sample"]): {**self._names, **row} for row in rows}
+        if write:
+            lines = [json.dumps(self.rows[key]) for key in sorted(self.rows)]
+            write_atomically(self.path, "\n".join(lines) + "\n")
 
 
-def write_episodes(path: Path, policy: str, env: str, episodes: Iterable[EpisodeRecord]) -> None:
-    """Write a line of JSON for each episode, all or none; its measures stand beside the other fields."""
-    rows = [asdict(episode) for episode in episodes]
-    lines = [json.dumps({"policy": policy, "env": env, **row.pop("measures"), **row}) for row in rows]
-    write_atomically(path, "\n".join(lines) + "\n")
+def episodes_path(folder: Path, policy: str, env: str, settings: Mapping[str, Any]) -> Path:
+    """The file of a policy's episodes in an environment, named after both and after what the episodes depend on.
 
-
-def read_episodes(path: Path) -> list[EpisodeRecord]:
-    """What `write_episodes` wrote, or nothing; ``ValueError``, ``KeyError`` or ``TypeError`` if it cannot be read."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        row = json.loads(line)
-        del row["policy"], row["env"]
-        fields = {name: row.pop(name) for name in _FIELDS}
-        found.append(EpisodeRecord(**fields, faults=tuple(row.pop("faults")), measures=row))
-    return found
+    So the same command goes on where it was stopped, with more episodes if asked, and other weights or options under
+    the same names begin a file of their own. The name is readable and never hidden.
+    """
+    named = json.dumps([policy, env, settings], sort_keys=True, default=str)
+    words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in (policy, env))
+    stem = "-on-".join(word or "model" for word in words)
+    return folder / "episodes" / f"{stem}-{hashlib.sha256(named.encode()).hexdigest()[:8]}.jsonl"
 
 
 def prepare(folder: Path, overwrite: bool) -> None:

@@ -1,11 +1,11 @@
-"""The policies of an evaluation: baselines, models sampled by Transformers, and a model behind an API.
+"""What an evaluation plays, and who plays it: baselines, models sampled by Transformers, and a model behind an API.
 
 A model is loaded when its turn comes and freed after it. A vLLM server is an API like any other.
 """
 
 import gc
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ragen_trl.config.options import MANNER, TokenOptions, option_names
+from ragen_trl.config.options import LIMITS, MANNER, ApiArguments, EvaluationArguments, TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import EvalPlan, Task, api_name
 from ragen_trl.policies.api import ApiCache, ApiPolicy
 from ragen_trl.policies.api_client import ApiClient
 from ragen_trl.policies.models import FAMILIES, check_model, check_sees, commit_of
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy
 
@@ -38,15 +38,39 @@ _FILES = ("*.safetensors", "pytorch_model*.bin", "*config.json", "tokenizer.json
 
 
 @dataclass(frozen=True)
+class Task:
+    """One environment of an evaluation, and by policy the whole configuration under which it is played."""
+
+    name: str
+    spec: EnvSpec
+    args: Mapping[str, StarPOConfig]
+
+    def args_of(self, policy: str) -> StarPOConfig:
+        """The configuration under which a policy plays it."""
+        return self.args.get(policy, self.args["random"])
+
+    def settings(self) -> dict[str, Any]:
+        """What an episode depends on besides its policy and its seeds."""
+        limits = {name: getattr(self.args["random"], name) for name in LIMITS}
+        return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **limits}
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What is evaluated (``run``), the model behind an API if any, the environments, and where the results go."""
+
+    run: EvaluationArguments
+    api: ApiArguments
+    tasks: Sequence[Task]
+    folder: Path
+
+
+@dataclass(frozen=True)
 class Player:
     """One row of the table.
 
-    Attributes:
-        name: Its name.
-        policy: A policy that is ready to play a task, or the name of a baseline. If an environment has no oracle or no
-            random play, that shows at the first action.
-        settings: What its replies depend on, beside the task.
-        close: Frees what it holds, when it has played everything.
+    ``policy`` makes what plays a task, or names a baseline; ``settings`` are what its replies depend on beside the
+    task; ``close`` frees what it holds.
     """
 
     name: str
@@ -61,13 +85,7 @@ def baseline(name: str) -> Player:
 
 
 def local_models(plan: EvalPlan) -> list[Player]:
-    """The models of this machine: folders or hub ids.
-
-    Raises:
-        OptionError: If vLLM is to sample them.
-        ModelNotFoundError: If there is no such model.
-        UnsupportedModelError: If a model that does not see is to play on pictures.
-    """
+    """The models of this machine: folders or hub ids. Raises `UserError` for one that cannot play."""
     if plan.tasks[0].args["random"].use_vllm:
         raise OptionError(
             "use_vllm is True, which is for training; to evaluate with vLLM start 'vllm serve MODEL', and give "
@@ -120,11 +138,13 @@ class _LocalModel:
         return Sampling(args.max_reply_length, self._temperature, args.top_k, args.top_p, args.stop_at_answer)
 
 
-def remote_policy(plan: EvalPlan) -> ApiPolicy | None:
-    """The model behind an API, or ``None`` if there is none. Nothing is sent yet.
+def api_name(api: ApiArguments) -> str | None:
+    """The name in tables of the model behind the API; ``None`` if there is none."""
+    return None if api.api_model is None else f"{api.api_model} (API)"
 
-    Raises `OptionError` for options that no API can honour.
-    """
+
+def remote_player(plan: EvalPlan) -> tuple[Player, ApiPolicy] | None:
+    """The model behind an API, if there is one; `OptionError` for options that no API can honour."""
     api, name = plan.api, api_name(plan.api)
     if api.api_model is None or name is None:
         return None
@@ -132,28 +152,18 @@ def remote_policy(plan: EvalPlan) -> ApiPolicy | None:
     for option in option_names(TokenOptions):
         if getattr(args, option) != getattr(TokenOptions, option):
             raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-    client = ApiClient(
-        api.api_base,
-        concurrency=api.api_concurrency,
-        retries=api.api_retries,
-        timeout=api.api_timeout,
-    )
-    return ApiPolicy(
+    sampling = Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p)
+    policy = ApiPolicy(
         api.api_model,
-        Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p),
-        client,
+        sampling,
+        ApiClient(api.api_base, concurrency=api.api_concurrency, retries=api.api_retries, timeout=api.api_timeout),
         cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
         system_prompt=args.system_prompt,
         leave_out=api.api_leave_out,
         token_limit=api.api_token_limit,
     )
-
-
-def remote(plan: EvalPlan, policy: ApiPolicy) -> Player:
-    """The player of this policy. All environments are played by one policy, whose counts add up."""
-    name = str(api_name(plan.api))
-    spoken = _spoken_settings(policy.sampling, plan.tasks[0].args[name])
-    return Player(name, lambda task: policy, {"backend": "api", "endpoint": policy.endpoint, **spoken}, policy.close)
+    settings = {"backend": "api", "endpoint": policy.endpoint, **_spoken_settings(sampling, args)}
+    return Player(name, lambda task: policy, settings), policy
 
 
 def fingerprint(name: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
-from ragen_trl.system.terminal import BOLD, DIM, PLAIN
 
 Results = Mapping[str, Mapping[str, Any]]
 """By policy: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``."""
@@ -85,20 +84,18 @@ def markdown(summary: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False) -> str:
+def terminal(environments: Mapping[str, Mapping[str, Any]]) -> str:
     """The same tables for a terminal."""
-    return "\n\n".join(f"{title}\n{aligned(table, colour)}".lstrip() for title, table in tables(environments))
+    return "\n\n".join(f"{title}\n{aligned(table)}".lstrip() for title, table in tables(environments))
 
 
-def aligned(table: Sequence[Sequence[str]], colour: bool = False) -> str:
-    """A table as text with aligned columns; baselines are dim. A reason in place of numbers may be longer than that."""
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """A table as text with aligned columns; a reason in place of numbers may be longer than these."""
     whole = [row for row in table if any(row[2:]) or len(row) == 2]
     widths = [max(len(row[column]) for row in whole or table) for column in range(len(table[0]))]
     widths[0] = max(len(row[0]) for row in table)
     lines = []
-    for place, row in enumerate(table):
+    for row in table:
         numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        line = "  ".join([row[0].ljust(widths[0]), *(numbers if row in whole else row[1:])]).rstrip()
-        style = BOLD if place == 0 else DIM if row[0] in ("random", "oracle") else ""
-        lines.append(f"{style}{line}{PLAIN}" if colour and style else line)
+        lines.append("  ".join([row[0].ljust(widths[0]), *(numbers if row in whole else row[1:])]).rstrip())
     return "\n".join(lines)

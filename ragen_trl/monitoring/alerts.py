@@ -96,13 +96,12 @@ def gaining(values: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class AlertRule:
-    """When an alert fires, and what it says.
+    """When an alert fires, and what it says: what it means, and what to do first.
 
     Attributes:
         name: Its name in logs and reports.
         kind: ``"early"`` (behaviour narrows) or ``"confirmation"`` (the damage is there).
         metric: The logged value that it watches.
-        says: What it means, and what to do first.
         condition: Decides whether it holds at the last of the metric's values so far.
         even_if_gaining: Whether it may fire while the run is `gaining` or its task is solved (success of 0.95 or more
             over 8 rollouts): replies of a policy that knows what to do are alike.
@@ -185,19 +184,12 @@ class Alert:
 
     def in_words(self) -> str:
         """``step 25: actions_fall (early): collapse/actions_per_turn is 1.49, threshold 1.5``."""
-        rule = self.rule
-        return (
-            f"step {self.step}: {rule.name} ({rule.kind}): {rule.metric} is {self.value:.3g}, "
-            f"threshold {self.threshold:.3g}"
-        )
+        rule, numbers = self.rule, f"is {self.value:.3g}, threshold {self.threshold:.3g}"
+        return f"step {self.step}: {rule.name} ({rule.kind}): {rule.metric} {numbers}"
 
 
 class AlertWatch:
-    """Takes a run's rows one by one and says which alerts fire at each of them. Each rule fires once.
-
-    Attributes:
-        fired: The alerts that fired so far, in order.
-    """
+    """Takes a run's rows one by one and says which alerts fire at each; each rule fires once. ``fired`` has all."""
 
     def __init__(self) -> None:
         self.fired: list[Alert] = []

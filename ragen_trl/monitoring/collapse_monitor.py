@@ -8,7 +8,6 @@ reads what TRL keeps of its last rollout (``trl_seams.py``). Measures (``measure
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
@@ -17,13 +16,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 from trl import GRPOTrainer
 
+from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.alerts import Alert, AlertWatch
 from ragen_trl.monitoring.measures import (
+    identical_replies,
+    pair,
     pairs_of_completions,
-    pairs_of_trajectories,
     rollout_measures,
-    text_measures,
     text_of,
     token_pieces,
 )
@@ -110,12 +110,8 @@ class CollapseMonitor(TrainerCallback):
             "action": self.action,
             "signs": [
                 {
-                    "name": fired.rule.name,
-                    "kind": fired.rule.kind,
-                    "metric": fired.rule.metric,
-                    "step": fired.step,
-                    "value": fired.value,
-                    "threshold": fired.threshold,
+                    **{name: getattr(fired.rule, name) for name in ("name", "kind", "metric")},
+                    **{name: getattr(fired, name) for name in ("step", "value", "threshold")},
                 }
                 for fired in self.fired
             ],
@@ -127,7 +123,8 @@ class CollapseMonitor(TrainerCallback):
         """Measure a rollout of whole trajectories; called by the trainers of this package."""
         self._log(rollout_measures(event.rollout))
         if self._due(event.step) and self.trainer.args.observation == "text":  # scoring would not see the pictures
-            self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
+            first_turns = [played.turns[0] for played in event.rollout.trajectories]
+            self._log_dependence([pair(turn.prompt_ids, turn.reply_ids, self._pieces) for turn in first_turns])
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -168,7 +165,7 @@ class CollapseMonitor(TrainerCallback):
         """Name the best checkpoint so far, so ``save_total_limit`` does not delete it."""
         self._saved.add(state.global_step)
         if self.action == "rollback" and (best := self._best_checkpoint(state)) is not None:
-            state.best_model_checkpoint = str(best[1])
+            state.best_model_checkpoint = str(best)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -176,11 +173,11 @@ class CollapseMonitor(TrainerCallback):
         """Roll back, after training has written its last checkpoint."""
         if self.action != "rollback" or not self._confirmed:
             return
-        best = self._best_checkpoint(state)
-        if best is None:
+        folder = self._best_checkpoint(state)
+        if folder is None:
             logger.warning("no whole checkpoint in %s to roll back to; the weights stay as they are", args.output_dir)
             return
-        self.rolled_back_to, folder = best
+        self.rolled_back_to = int(folder.name.rpartition("-")[2])
         load_weights(self.trainer, folder)
         if isinstance(self.trainer, StarPOTrainer):
             self.trainer.load_algorithm_state(folder)  # the critic, or the V* table
@@ -191,15 +188,11 @@ class CollapseMonitor(TrainerCallback):
     def _confirmed(self) -> list[Alert]:
         return [fired for fired in self.fired if fired.rule.kind == "confirmation"]
 
-    def _best_checkpoint(self, state: TrainerState) -> tuple[int, Path] | None:
-        """Step and folder of the best checkpoint of this run; an earlier run may have left others in the folder."""
-        folders = {
-            step: folder
-            for step, folder in whole_checkpoints(str(self.trainer.args.output_dir)).items()
-            if step in self._saved or step <= self._resumed_at
-        }
-        step = best_step(folders, state.log_history)
-        return None if step is None else (step, folders[step])
+    def _best_checkpoint(self, state: TrainerState) -> Path | None:
+        """The best checkpoint of this run; an earlier run may have left others in the folder."""
+        folders = whole_checkpoints(str(self.trainer.args.output_dir))
+        step = best_step([one for one in folders if one in self._saved or one <= self._resumed_at], state.log_history)
+        return None if step is None else folders[step]
 
     @property
     def _updates(self) -> int:
@@ -213,20 +206,17 @@ class CollapseMonitor(TrainerCallback):
         trainer, rollout = self.trainer, last_rollout(self.trainer)
         rewards = (rollout.rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # (B,)
         texts = [text_of(completion) for completion in rollout.completions]
-        self._log(text_measures(texts, rewards, trainer.num_generations))
+        self._log(identical_replies(texts, trainer.num_generations))
+        if trainer.num_generations > 1:
+            self._log({"in_group_std": group_std(rewards, trainer.num_generations).mean().item()})
         if self._due(step):
             self._log_dependence(pairs_of_completions(rollout.micro_batches, self._pieces))
 
     def _log_dependence(self, pairs: Sequence[ThoughtPair]) -> None:
         began = time.perf_counter()
-        trainer, accelerator = self.trainer, self.trainer.accelerator
-        processes = (accelerator.process_index, accelerator.num_processes)
-        with unwrapped_for_generation(trainer) as model:
-            found = measured_dependence(model, pairs, self.mi_pairs, trainer.temperature, *processes)
-        if found is not None:
-            named = asdict(found).items()
-            self._log({name if name.startswith("mi") else f"mi_{name}": value for name, value in named})
-        self._log({"mi_seconds": time.perf_counter() - began})
+        with unwrapped_for_generation(self.trainer) as model:
+            found = measured_dependence(model, pairs, self.mi_pairs, self.trainer.temperature)
+        self._log({**(found or {}), "mi_seconds": time.perf_counter() - began})
 
     def _log(self, values: dict[str, float]) -> None:
         log_values(self.trainer, "train", {f"collapse/{name}": value for name, value in values.items()})
@@ -234,15 +224,10 @@ class CollapseMonitor(TrainerCallback):
 
 def check_rollback(args: TrainingArguments) -> None:
     """Raise `OptionError` for options with which a monitor cannot roll back."""
-    if args.save_strategy == "no":
+    if args.save_strategy == "no" or args.load_best_model_at_end:
         raise OptionError(
-            "a monitor with 'rollback' loads a checkpoint, and save_strategy='no' writes none; set "
-            "save_strategy='steps' and save_steps"
-        )
-    if args.load_best_model_at_end:
-        raise OptionError(
-            "a monitor with 'rollback' names the best checkpoint by success in training, and load_best_model_at_end "
-            "would load that instead of the best by metric_for_best_model; leave one of them out"
+            f"a monitor with 'rollback' loads the checkpoint with the most success in training, but save_strategy is "
+            f"{args.save_strategy!r} and load_best_model_at_end {args.load_best_model_at_end}; set 'steps' and False"
         )
 
 

@@ -12,15 +12,13 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
-from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.monitoring.mutual_information import ThoughtPair
 from ragen_trl.rollout.control_tokens import END_THINK, THINK
-from ragen_trl.trajectory import Trajectory, end_of_thought
+from ragen_trl.trajectory import end_of_thought
 
 Pieces = Callable[[int], str]
 Span = tuple[int, int]
@@ -38,48 +36,32 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase) -> Pieces:
 
 
 def rollout_measures(rollout: RolloutBatch) -> dict[str, float]:
-    """The measures of a rollout, dropped groups included, over all processes; every process has to call it.
+    """``actions_per_turn`` and ``identical_replies`` of a rollout, dropped groups included, over all processes.
 
-    Returns:
-        ``actions_per_turn``, and with groups ``identical_replies``, the share of pairs of a group with the same first
-        reply.
+    Every process has to call it.
     """
     here = []  # of each trajectory the first reply's digest, and its numbers of turns and actions
     for played in rollout.trajectories:
         reply = hashlib.sha256(played.turns[0].reply.encode("utf-8", "surrogatepass")).hexdigest()
         here.append((reply, len(played.turns), sum(len(turn.info["actions"]) for turn in played.turns)))
     replies, turns, actions = zip(*rollout.in_order(gather_object(here)), strict=True)
-    return {"actions_per_turn": sum(actions) / sum(turns), **_likeness(replies, rollout.group_size)}
+    return {"actions_per_turn": sum(actions) / sum(turns), **identical_replies(replies, rollout.group_size)}
 
 
-def text_measures(texts: Sequence[str], rewards: torch.Tensor, group_size: int) -> dict[str, float]:
-    """``identical_replies`` and ``in_group_std`` of a plain trainer's completions; nothing for groups of one.
+def identical_replies(replies: Sequence[str], group_size: int) -> dict[str, float]:
+    """The mean over groups of the share of equal pairs, ``Σ_v n_v (n_v - 1) / (n (n - 1))``; nothing for groups of one.
 
-    ``texts`` and ``rewards`` (weighted sums) are (P · G,), of all processes, groups contiguous.
+    It is an unbiased estimate of how often two samples agree, so groups of different sizes can be compared.
+
+    Example:
+        >>> identical_replies(["Up", "Up", "Up", "Left"], group_size=4)
+        {'identical_replies': 0.5}
     """
-    spread = {"in_group_std": group_std(rewards, group_size).mean().item()} if group_size > 1 else {}
-    return {**_likeness(texts, group_size), **spread}
-
-
-def _likeness(replies: Sequence[str], group_size: int) -> dict[str, float]:
-    """The mean over groups of the share of equal pairs; nothing for groups of one."""
     if group_size == 1:
         return {}
     groups = [replies[first : first + group_size] for first in range(0, len(replies), group_size)]
-    return {"identical_replies": fmean(map(identical_pairs, groups))}
-
-
-def identical_pairs(values: Sequence[str]) -> float:
-    """Share of equal pairs: ``Σ_v n_v (n_v - 1) / (n (n - 1))``, an unbiased estimate of how often two samples agree.
-
-    Unlike the share of the most frequent value, it can be compared between groups of different sizes, of at least 2.
-
-    Example:
-        >>> identical_pairs(["Up", "Up", "Up", "Left"])
-        0.5
-    """
-    size = len(values)
-    return sum(count * (count - 1) for count in Counter(values).values()) / (size * (size - 1))
+    equal = [sum(count * (count - 1) for count in Counter(group).values()) for group in groups]
+    return {"identical_replies": fmean(equal) / (group_size * (group_size - 1))}
 
 
 def text_of(completion: Any) -> str:
@@ -90,33 +72,24 @@ def text_of(completion: Any) -> str:
     return "".join(text for text in spoken if isinstance(text, str))
 
 
-def pairs_of_trajectories(trajectories: Sequence[Trajectory], pieces: Pieces) -> list[ThoughtPair]:
-    """First prompts and the thoughts after them; the whole reply where nothing is marked as a thought."""
-    return [_pair(turn.prompt_ids, turn.reply_ids, pieces) for turn in (played.turns[0] for played in trajectories)]
-
-
 def pairs_of_completions(micro_batches: Sequence[dict[str, Any]], pieces: Pieces) -> list[ThoughtPair]:
-    """The same from a plain trainer's batch: TRL's ``prompt_ids`` and ``completion_ids`` with their masks."""
+    """The `pair` of each row of a plain trainer's batch: TRL's ``prompt_ids`` and ``completion_ids`` with masks."""
     pairs = []
     for batch in micro_batches:
         columns = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
         for prompt, prompt_mask, reply, reply_mask in zip(*(batch[name] for name in columns), strict=True):
             shown, said = prompt[prompt_mask.bool()].tolist(), reply[reply_mask.bool()].tolist()
-            pairs.append(_pair(tuple(shown), tuple(said), pieces))
+            pairs.append(pair(tuple(shown), tuple(said), pieces))
     return pairs
 
 
-def _pair(prompt: tuple[int, ...], reply: tuple[int, ...], pieces: Pieces) -> ThoughtPair:
-    start, end = thought_after(prompt, reply, pieces) or (0, len(reply))
-    return ThoughtPair(prompt + reply[:start], reply[start:end])
-
-
-def thought_after(prompt: Sequence[int], reply: Sequence[int], pieces: Pieces) -> Span | None:
-    """The `thought_span` of a reply, which the prompt or a template may have opened."""
+def pair(prompt: tuple[int, ...], reply: tuple[int, ...], pieces: Pieces) -> ThoughtPair:
+    """A prompt and the thought after it, which the prompt or a template may have opened; without one, the reply."""
     said = [pieces(token) for token in reply]
     before, closed, _ = "".join(said).partition(END_THINK)
     opened = "".join(map(pieces, prompt[-_TAG_TOKENS:])).rstrip().endswith(THINK)
-    return thought_span(said, opened or (bool(closed) and THINK not in before))
+    start, end = thought_span(said, opened or (bool(closed) and THINK not in before)) or (0, len(reply))
+    return ThoughtPair(prompt + reply[:start], reply[start:end])
 
 
 def thought_span(pieces: Sequence[str], opened: bool) -> Span | None:

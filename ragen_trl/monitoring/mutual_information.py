@@ -8,17 +8,17 @@ prompts X_1 … X_P and thoughts Z_i, each sampled from one of them, score every
     MI = mean_i (matched_i - marginal_i)        retrieval accuracy = P(argmax_j L_ij = own(i))
 
 This is the paper's equation, with whole-sequence probabilities. RAGEN's code averages over tokens before the logarithm
-of the sum, which is another number. Relies on Transformers: a filled cache can be copied, gone on from, and repeated
-over a batch (``batch_repeat_interleave``).
+of the sum, which is another number.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
@@ -37,32 +37,7 @@ class ThoughtPair(NamedTuple):
     thought: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class PromptDependence:
-    """How much thoughts depend on their prompts.
-
-    Attributes:
-        mi: Mutual information in nats per token; 0 if thoughts do not depend on prompts.
-        mi_sequence: The same in nats per thought, between about 0 and ``mi_bound``.
-        mi_bound: ln P.
-        zscore: Mean of matched - marginal in standard deviations (ddof 0) of the marginals.
-        retrieval: Share of thoughts whose own prompt makes them likeliest; a tie of k prompts counts 1 / k.
-        chance: 1 / P, the retrieval of thoughts that do not depend on prompts.
-        conditional_entropy: H(Z|X), the mean of -L_i,own(i), nats per thought.
-        marginal_entropy: H(Z), the mean of -ln (1/P) Σ_j exp L_ij, nats per thought.
-    """
-
-    mi: float
-    mi_sequence: float
-    mi_bound: float
-    zscore: float
-    retrieval: float
-    chance: float
-    conditional_entropy: float
-    marginal_entropy: float
-
-
-def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.Tensor) -> PromptDependence:
+def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.Tensor) -> dict[str, float]:
     """Mutual information and retrieval accuracy from scored pairs.
 
     Args:
@@ -70,58 +45,54 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
         lengths: (N,) tokens of each thought, at least 1.
         own: (N,) index of the prompt that each was sampled from.
 
-    Raises:
-        ValueError: If shapes do not fit, or a thought is empty.
+    Returns:
+        ``mi`` in nats per token, ``mi_sequence`` in nats per thought, and its upper bound ``mi_bound``, ln P;
+        ``mi_zscore``, the mean of matched - marginal in standard deviations (ddof 0) of the marginals;
+        ``mi_retrieval``, in which a tie of k prompts counts 1 / k, and ``mi_chance``, 1 / P;
+        ``mi_conditional_entropy``, H(Z|X), and ``mi_marginal_entropy``, H(Z), in nats per thought.
 
     Example:
         >>> apart = torch.tensor([[-1.0, -9.0], [-9.0, -1.0]])
         >>> found = prompt_dependence(apart, torch.tensor([2, 2]), torch.tensor([0, 1]))
-        >>> round(found.mi_sequence, 3), round(found.mi_bound, 3), found.retrieval
+        >>> round(found["mi_sequence"], 3), round(found["mi_bound"], 3), found["mi_retrieval"]
         (0.693, 0.693, 1.0)
     """
-    count, prompts = logprobs.shape
-    if lengths.shape != (count,) or own.shape != (count,) or not count:
-        raise ValueError(f"logprobs is {tuple(logprobs.shape)}, lengths {tuple(lengths.shape)}, own {tuple(own.shape)}")
-    if bool((lengths < 1).any()):
-        raise ValueError(f"lengths of thoughts are {lengths.tolist()}; leave empty thoughts out")
+    prompts = logprobs.shape[1]
     scores, lengths = in_float64(logprobs), in_float64(lengths)
-    own = own.to(scores.device)
-    matched = scores.gather(1, own[:, None])[:, 0]  # (N,)
+    own = own.to(scores.device)[:, None]
+    matched = scores.gather(1, own)[:, 0]  # (N,)
     marginal = scores.logsumexp(dim=1) - math.log(prompts)
     difference = (matched - marginal) / lengths
     best = scores.amax(dim=1, keepdim=True)
     ties = scores >= best - 1e-9 * best.abs()  # (N, P)
-    retrieved = ties.gather(1, own[:, None])[:, 0] / ties.sum(dim=1)
     spread = (marginal / lengths).std(correction=0)
-    return PromptDependence(
-        mi=difference.mean().item(),
-        mi_sequence=(matched - marginal).mean().item(),
-        mi_bound=math.log(prompts),
-        zscore=(difference / (spread + _Z_EPS)).mean().item(),
-        retrieval=retrieved.mean().item(),
-        chance=1 / prompts,
-        conditional_entropy=-matched.mean().item(),
-        marginal_entropy=-marginal.mean().item(),
-    )
+    return {
+        "mi": difference.mean().item(),
+        "mi_sequence": (matched - marginal).mean().item(),
+        "mi_bound": math.log(prompts),
+        "mi_zscore": (difference / (spread + _Z_EPS)).mean().item(),
+        "mi_retrieval": (ties.gather(1, own)[:, 0] / ties.sum(dim=1)).mean().item(),
+        "mi_chance": 1 / prompts,
+        "mi_conditional_entropy": -matched.mean().item(),
+        "mi_marginal_entropy": -marginal.mean().item(),
+    }
 
 
 def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
-    """At most ``count`` pairs with as many different prompts as possible: first one of each prompt, then a second.
-
-    Pairs without a thought are left out.
+    """At most ``count`` pairs with thoughts: first one of each prompt, so as many as possible differ, then a second.
 
     Example:
         >>> a, b = ThoughtPair((1,), (5,)), ThoughtPair((2,), (6,))
         >>> chosen_pairs([a, a, b, b], 3) == [a, b, a]
         True
     """
-    by_prompt: dict[tuple[int, ...], list[ThoughtPair]] = {}
+    seen: Counter[tuple[int, ...]] = Counter()
+    ranked = []
     for pair in pairs:
         if pair.thought:
-            by_prompt.setdefault(pair.prompt, []).append(pair)
-    deepest = max(map(len, by_prompt.values()), default=0)
-    in_turn = [found[depth] for depth in range(deepest) for found in by_prompt.values() if depth < len(found)]
-    return in_turn[:count]
+            ranked.append((seen[pair.prompt], pair))
+            seen[pair.prompt] += 1
+    return [pair for _, pair in sorted(ranked, key=lambda each: each[0])[:count]]
 
 
 @torch.no_grad()
@@ -134,14 +105,8 @@ def thought_logprobs(
 ) -> torch.Tensor:
     """(N,) nats, float32, on the CPU: every thought scored after one prompt, log p(Z_i | X), a column of L.
 
-    The prompt is read once and its cache repeated over the thoughts.
-
-    Args:
-        model: In evaluation mode, so without dropout, and without a recurrent state, which cannot be repeated.
-        prompt: X, at least one token.
-        thoughts: N sequences of at least one token each.
-        temperature: Divides the logits, as when the thoughts were sampled.
-        batch_size: Thoughts in one forward pass.
+    The prompt is read once and its cache repeated over ``batch_size`` thoughts at a time. The ``temperature`` divides
+    the logits, as when the thoughts were sampled. The model must not have a recurrent state, which cannot be repeated.
     """
     cached = cache_name(type(unwrapped(model)))
     shown = torch.tensor([list(prompt)], device=model.device)
@@ -164,13 +129,8 @@ def thought_logprobs(
 
 
 def measured_dependence(
-    model: PreTrainedModel,
-    pairs: Sequence[ThoughtPair],
-    count: int,
-    temperature: float = 1.0,
-    process: int = 0,
-    processes: int = 1,
-) -> PromptDependence | None:
+    model: PreTrainedModel, pairs: Sequence[ThoughtPair], count: int, temperature: float = 1.0
+) -> dict[str, float] | None:
     """The mutual information of a rollout; ``None`` for fewer than two different prompts, or a recurrent model.
 
     Every process must call it with its own pairs, scores its share and gets the same result. At most ``count`` pairs of
@@ -181,12 +141,12 @@ def measured_dependence(
     different = list(dict.fromkeys(pair.thought for pair in pairs))
     if len(prompts) < 2 or unwrapped(model)._is_stateful:
         return None
-    training = model.training
+    training, state = model.training, PartialState()
     model.eval()
     try:
         scored = [
             (place, thought_logprobs(model, prompts[place], different, temperature).tolist())
-            for place in range(process, len(prompts), processes)
+            for place in range(state.process_index, len(prompts), state.num_processes)
         ]
     finally:
         model.train(training)

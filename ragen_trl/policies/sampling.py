@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ragen_trl.config.options import check_sampling, check_temperature
+from ragen_trl.config.options import check_range
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.rollout.control_tokens import END_ANSWER
 from ragen_trl.system.float64 import in_float64
@@ -39,8 +39,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise OptionError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
-        check_temperature("temperature", self.temperature)
-        check_sampling(self.top_p, self.top_k)
+        if self.temperature != 0:  # divided by less, logits would leave the range of float32
+            check_range("temperature", self.temperature, "[1e-30, inf)")
+        check_range("top_p", self.top_p, "(0, 1]")
+        check_range("top_k", self.top_k, "[0, inf)")
 
 
 def sample_tokens(

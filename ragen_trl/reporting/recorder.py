@@ -20,13 +20,14 @@ import json
 import logging
 import math
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.system.atomic import write_atomically
@@ -36,15 +37,8 @@ from ragen_trl.trajectory import Turn
 logger = logging.getLogger(__name__)
 
 FORMAT, VERSION = "ragen_trl trajectories", 1
-_UNKNOWN = "\ufffd"
-TokenTexts = Callable[[Sequence[int]], list[str]]
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
-
-
-def recording_path(folder: Path, step: int) -> Path:
-    """The file of a recorded rollout."""
-    return folder / "trajectories" / f"step-{step:06d}.json.gz"
 
 
 def recordings(folder: Path) -> list[Path]:
@@ -52,10 +46,12 @@ def recordings(folder: Path) -> list[Path]:
     return sorted(folder.glob("trajectories/step-*.json.gz"))
 
 
-def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording, whole or not at all, the same bytes for the same content."""
+def write_recording(folder: Path, content: Mapping[str, Any]) -> Path:
+    """Write a recording of a run, whole or not at all, the same bytes for the same content; returns the file."""
+    path = folder / "trajectories" / f"step-{content['step']:06d}.json.gz"
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     write_atomically(path, gzip.compress(text.encode("ascii"), mtime=0))
+    return path
 
 
 def read_recording(path: Path) -> dict[str, Any]:
@@ -73,15 +69,13 @@ def read_recording(path: Path) -> dict[str, Any]:
 class TrajectoryRecorder:
     """Records the rollouts of some steps: ``trainer.observers.append(TrajectoryRecorder(...))``.
 
-    Every process describes its own trajectories, they are gathered once, and the main process writes one file per
-    rollout. A resumed run plays the same rollouts again and replaces their files. A file that cannot be written is
-    logged, and training goes on.
+    The main process writes one file a rollout. A resumed run plays the same rollouts again and replaces their files. A
+    file that cannot be written is logged, and training goes on.
 
     Args:
         folder: The run folder.
         tokenizer: Decodes the tokens.
-        steps: Which rollouts to record, by the number of the first update that learns from them: anything that supports
-            ``step in steps``.
+        steps: Which rollouts to record, by the number of the first update that learns from them.
         traces: Also send each trajectory to trackio as a trace, which must be installed and logged to (``report_to``).
     """
 
@@ -95,7 +89,7 @@ class TrajectoryRecorder:
         self.folder = Path(folder)
         self.steps = steps
         self.traces = traces
-        self._texts = token_texts(tokenizer)
+        self._tokenizer = tokenizer
 
     def on_rollout(self, event: RolloutEvent) -> None:
         """Write the rollout if its step is one of ``steps``; every process must call it."""
@@ -108,7 +102,7 @@ class TrajectoryRecorder:
         trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
         head = {"step": step, "group_size": event.rollout.group_size}
         with logged_failure(f"the rollout of step {step} is not recorded"):
-            write_recording(recording_path(self.folder, step), packed(head, trajectories, self._texts))
+            write_recording(self.folder, packed(head, trajectories, self._tokenizer))
         if self.traces:
             with logged_failure(f"the rollout of step {step} is not sent to trackio"):
                 send_traces(step, trajectories)
@@ -190,14 +184,17 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def packed(head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenTexts) -> dict[str, Any]:
+def packed(
+    head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Any]:
     """The content of a file with these head entries: texts and tokens are indices into lists that hold each once."""
     texts: dict[str, int] = {}
     vocabulary: dict[tuple[int, str], int] = {}
 
     def with_places(trajectory: dict[str, Any]) -> dict[str, Any]:
         ids = [token for turn in trajectory["turns"] for token in (*turn["prompt"], *turn["tokens"])]
-        places = iter([vocabulary.setdefault(pair, len(vocabulary)) for pair in zip(ids, pieces(ids), strict=True)])
+        pairs = zip(ids, token_texts(tokenizer, ids), strict=True)
+        places = iter([vocabulary.setdefault(pair, len(vocabulary)) for pair in pairs])
         turns = []
         for turn in trajectory["turns"]:
             changed: dict[str, Any] = {key: texts.setdefault(turn[key], len(texts)) for key in ("observation", "reply")}
@@ -225,36 +222,20 @@ def send_traces(step: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
         trackio.log({"trajectory": trace, "train/global_step": step})
 
 
-def token_texts(tokenizer: PreTrainedTokenizerBase) -> TokenTexts:
-    """A function from token ids to the text of each, which joined are the text of all.
+def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """The text of each token, which joined are the text of all.
 
-    A token decoded alone may be a part of a character, and some tokenizers write the space before a word only if
-    something precedes it. Tokens before the one that completes a character have the text "", special tokens their name.
+    Tokens before the one that completes a character have the text "", special tokens their name.
 
     Example:
         >>> from ragen_trl.policies.tiny_model import build_tiny_tokenizer
         >>> tokenizer = build_tiny_tokenizer()
-        >>> token_texts(tokenizer)(tokenizer.encode("né"))
+        >>> token_texts(tokenizer, tokenizer.encode("né"))
         ['n', '', 'é']
     """
-    alone: dict[int, str] = {}
-
-    def decode(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-    def texts(ids: Sequence[int]) -> list[str]:
-        alone.update({token: decode([token]) for token in set(ids) - alone.keys()})
-        if "".join(alone[token] for token in ids) == decode(ids):
-            return [alone[token] for token in ids]
-        found: list[str] = []
-        known, done = 0, 0  # tokens before `done` have texts; those from `known` on are decoded again
-        for end in range(1, len(ids) + 1):
-            before, text = decode(ids[known:done]), decode(ids[known:end])
-            if text.endswith(_UNKNOWN) and end < len(ids):
-                found.append("")  # it may begin a character
-                continue
-            found.append(text[len(before) :])
-            known, done = done, end
-        return found
-
-    return texts
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        return [str(tokenizer.decode([token])) for token in ids]
+    stream = DecodeStream(skip_special_tokens=False)
+    texts = [stream.step(backend, token) or "" for token in ids]
+    whole = str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    return [*texts[:-1], texts[-1] + whole[len("".join(texts)) :]] if texts else []

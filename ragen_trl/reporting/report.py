@@ -21,8 +21,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ragen_trl.errors import UserError
+from ragen_trl.evaluation.evaluator import judged
+from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
-from ragen_trl.evaluation.tables import aligned
+from ragen_trl.evaluation.tables import Table, aligned, result_table
 from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import write_atomically
@@ -30,8 +32,6 @@ from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 POLICIES = ("random", "before", "trained", "oracle")
 """Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
-COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
-_RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
 # Options in which repetitions of a run differ.
 _OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
 # What is never shown: options that are secrets, such options on the command line, and Hugging Face's tokens anywhere.
@@ -45,12 +45,10 @@ class RunNotFoundError(UserError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class Run:
-    """A training run, finished or not.
+    """A training run: its folder, the content of ``summary.json``, and the logged rows in order.
 
-    Attributes:
-        path: Its folder.
-        summary: The content of ``summary.json``; while it goes on, its settings and the results that are there.
-        history: The logged rows in order, each with a ``step``; any other metric may be missing or ``None``.
+    While it goes on, ``summary`` has its settings and the results that are there. A row has a ``step``; any other
+    metric may be missing or ``None``.
     """
 
     path: Path
@@ -72,16 +70,14 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read a run folder: ``summary.json`` and ``history.json``, or as much of a run as there is without them.
 
-    Those are ``stages.json`` of a command that goes on, and the log in the newest checkpoint.
-
-    Raises:
-        RunNotFoundError: If the folder holds nothing of a run.
-        ValueError: If a file cannot be read or lacks something; the message names the file.
+    Those are ``stages.json`` and the episodes of a command that goes on, and the log in the newest checkpoint. Raises
+    `RunNotFoundError` if there is nothing, ``ValueError`` with the file's name if it cannot be read or lacks something.
     """
     folder = Path(folder)
     summary, stages = _load(folder / "summary.json"), _load(folder / "stages.json")
     if summary is None and isinstance(stages, dict):
-        results = {name: value for name, value in stages["values"].items() if name in POLICIES}
+        files = {name: EpisodeFile(folder / "episodes" / f"{name}.jsonl", name, "") for name in POLICIES}
+        results = {name: judged(list(file.rows.values())).as_dict() for name, file in files.items() if file.rows}
         summary = {"config": stages["settings"], "results": results}
     history = _load(folder / "history.json")
     if history is None:
@@ -92,14 +88,9 @@ def read_run(folder: str | Path) -> Run:
     rows = history if isinstance(history, list) else [history]
     if not all(isinstance(row, dict) and _is_number(row.get("step")) for row in rows):
         raise ValueError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
-    run = Run(folder, {} if summary is None else summary, rows)
-    try:
-        whole = all(_is_number(result[field]) for result in run.results.values() for field in _RESULT)
-    except (AttributeError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise ValueError(f"{folder / 'summary.json'}: not an object whose 'results' have the numbers {_RESULT}")
-    return run
+    if summary is not None and not isinstance(summary, dict):
+        raise ValueError(f"{folder / 'summary.json'}: not an object")
+    return Run(folder, summary or {}, rows)
 
 
 def _load(path: Path) -> Any:
@@ -118,23 +109,14 @@ def _is_number(value: Any) -> bool:
 
 def results_table(summary: dict[str, Any]) -> str:
     """The results of a run as text with aligned columns; the baselines beside the model's numbers."""
-    return aligned([COLUMNS, *_result_rows(summary)])
+    return aligned(_table(summary))
 
 
-def _result_rows(summary: dict[str, Any]) -> list[list[str]]:
-    """The cells of one run's table, one row per policy."""
-    rows = []
-    for policy in POLICIES:
-        if (result := summary.get("results", {}).get(policy)) is None:
-            continue
-        start = "(warm start)" if summary.get("warm_started") is True else "(before)"
-        label = start if policy == "before" else policy
-        if "not_played" in result:
-            rows.append([label, str(result["not_played"]), *[""] * (len(COLUMNS) - 2)])
-            continue
-        numbers = [f"{result['mean_return']:.2f}", f"{result['format_valid']:.2f}", f"{result['turns']:.1f}"]
-        rows.append([label, with_interval(result, 2), *numbers, str(result["n"])])
-    return rows
+def _table(summary: dict[str, Any]) -> Table:
+    """The results of a run, one row per policy."""
+    results, start = summary.get("results", {}), "warm start" if summary.get("warm_started") is True else "before"
+    labels = {"before": f"({start})"}
+    return result_table({labels.get(name, name): results[name] for name in POLICIES if name in results})
 
 
 def sentence(run: Run, label: str = "") -> str:
@@ -181,15 +163,7 @@ def _together(runs: Sequence[Run]) -> str:
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
-    """Write the report on one or several run folders as a single file, whole or not at all; returns ``output``.
-
-    Raises:
-        RunNotFoundError: If a folder holds nothing of a run.
-        ValueError: If no folder is given or a file in one cannot be read.
-    """
-    if not folders:
-        raise ValueError("no run folder given; pass at least one")
-    output = Path(output)
+    """Write the report on run folders as a single file, whole or not at all; errors are as in `read_run`."""
     page = _page([read_run(folder) for folder in folders])
     write_atomically(output, _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page))
     return output
@@ -224,8 +198,7 @@ def _page(runs: list[Run]) -> str:
         allowed=f"'sha256-{digest}'",
         sentences=[sentence(run, label) for run, label in zip(runs, labels, strict=True)],
         together=_together(runs),
-        columns=COLUMNS,
-        tables=list(zip(labels, colours, [_result_rows(run.summary) for run in runs], strict=True)),
+        tables=list(zip(labels, colours, [_table(run.summary) for run in runs], strict=True)),
         drawing=drawing,
         alerts=alerts,
         recorded_runs=recorded_runs,

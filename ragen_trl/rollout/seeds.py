@@ -173,7 +173,7 @@ def evaluation_seeds(count: int) -> range:
 def selection_seeds(count: int) -> range:
     """``count`` seeds of TRL's evaluation, by which a checkpoint may be chosen; never those of ``evaluate``.
 
-    An environment with few start states may have the same ones for both. For WebShop see ``recipes.selection_kwargs``.
+    An environment with few start states may have the same ones for both. For WebShop see ``training_run.quick_rows``.
     `OptionError` if there are not that many.
     """
     if not 1 <= count <= EVALUATION_END - SELECTION:

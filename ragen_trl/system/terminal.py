@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TextIO
 
-BOLD, GREEN, DIM, RED, PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
+RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 REPEAT = "To go on, run the same command again."
 """What every command says that was stopped."""
@@ -13,11 +13,6 @@ REPEAT = "To go on, run the same command again."
 def takes_colour(stream: TextIO) -> bool:
     """Whether ``stream`` is a terminal that shows colours and whose user wants them."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def heading(text: str) -> str:
-    """A heading for standard output."""
-    return f"{BOLD}{text}{PLAIN}" if takes_colour(sys.stdout) else text
 
 
 def error_line(message: str) -> str:

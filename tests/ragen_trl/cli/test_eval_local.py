@@ -76,14 +76,14 @@ def test_a_stopped_evaluation_plays_nothing_twice_and_ends_like_a_whole_one(
     played: list[int] = []
     add = EpisodeFile.add
 
-    def add_and_stop(self: EpisodeFile, block: Any) -> None:
-        add(self, block)
+    def add_and_stop(self: EpisodeFile, block: Any, write: bool = True) -> None:
+        add(self, block, write)
         played.append(len(block))
         if len(played) == 7:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(EpisodeFile, "add", add_and_stop)
-    options = ["--model", model, "--env", LAKE, BANDIT, "--samples_per_start", "2", "--side_by_side", "5"]
+    options = ["--model", model, "--env", LAKE, BANDIT, "--samples_per_start", "2", "--rollout_batch_size", "5"]
     assert evaluate(tmp_path, *options) == 130
     kept = sum(played)
     assert not (tmp_path / "summary.json").exists()

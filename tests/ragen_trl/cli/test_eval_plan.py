@@ -10,7 +10,7 @@ from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import EvalPlan
+from ragen_trl.evaluation.players import EvalPlan
 from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import save_play_options
 

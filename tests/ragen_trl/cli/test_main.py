@@ -79,7 +79,7 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     folder = tmp_path / "run"
     folder.mkdir()
     stages = json.loads((finished / "stages.json").read_text())
-    del stages["values"]["finished"]
+    del stages["finished"]
     (folder / "stages.json").write_text(json.dumps(stages))
     assert train(folder, "--num_generations", "8", "--loss_type", "dapo") == 2
     error = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
     assert summary["config"]["max_steps"] == 4  # the command line wins
     assert summary["config"]["critic_learning_rate"] == 1e-3
     assert summary["trajectories"] == {"sampled": 64, "used": 64}  # one rollout: four updates of 16
-    assert (tmp_path / "run" / "critic" / "critic.json").is_file()
+    assert (tmp_path / "run" / "critic.pt").is_file()
     assert not list((tmp_path / "run" / "model").glob("*critic*"))
     config.write_text("learning_rte: 1.0e-3\n")
     assert train(tmp_path / "other", "--config", str(config)) == 2

@@ -15,19 +15,15 @@ from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
 
 
-def forbidden() -> Any:
-    raise AssertionError("this stage is done already")
-
-
-def test_a_stage_is_made_once_and_outlives_the_process(tmp_path: Path) -> None:
+def test_seconds_add_up_over_processes_that_were_killed(tmp_path: Path) -> None:
+    RunState(tmp_path, SETTINGS, overwrite=False).add("training", 2.0)
     state = RunState(tmp_path, SETTINGS, overwrite=False)
-    assert state.value("random", lambda: {"success": 0.2}) == {"success": 0.2}
-    assert state.value("random", forbidden) == {"success": 0.2}
-    assert RunState(tmp_path, SETTINGS, overwrite=False).value("random", forbidden) == {"success": 0.2}
+    state.add("training", 3.0)
+    assert state.seconds == {"training": 5.0}
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
+    RunState(tmp_path, SETTINGS, overwrite=False)
     before = (tmp_path / "stages.json").read_bytes()
     with pytest.raises(OptionError) as caught:
         RunState(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)

@@ -122,7 +122,6 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
         ({"loss_type": "dr_grpo", "max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
         ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
         ({"advantage": "gigpo", "scale_rewards": "batch"}, "which advantage 'gigpo' does not have"),
-        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
         ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 2, "num_generations": 2}, "one must divide"),
         ({"load_best_model_at_end": True, **EVALUATES}, "metric_for_best_model is 'loss' .*|='eval_success'"),

@@ -9,7 +9,7 @@ import pytest
 from ragen_envs import baselines
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, compared, evaluate, summarise
+from ragen_trl.evaluation.evaluator import EvaluationError, episode_row, evaluate, summarise, with_differences
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.rollout.episode import measure
 from ragen_trl.trajectory import Trajectory, Turn
@@ -61,9 +61,11 @@ def test_an_episode_in_which_the_environment_failed_says_nothing_about_the_polic
     with pytest.raises(EvaluationError, match="all of 1 episodes failed without the policy.*the store is gone"):
         summarise([crashed])
     other = episode([1.0], [True], True, seed=1)
-    ours, theirs = ([EpisodeRecord.of(one) for one in played] for played in ([won, crashed], [won, other]))
-    pair = compared(ours, theirs)
-    assert pair is not None and (pair["value"], pair["starts"]) == (0.0, 1)
+    rows = {name: [episode_row(one) for one in each] for name, each in (("a", [won, crashed]), ("b", [won, other]))}
+    results: dict[str, Any] = {"a": {}}
+    with_differences(results, rows, "a", "b")
+    pair = results["a"]["differences"]["b"]
+    assert (pair["value"], pair["starts"]) == (0.0, 1)
 
 
 def test_a_success_that_is_not_a_number_is_none() -> None:

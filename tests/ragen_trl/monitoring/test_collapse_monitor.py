@@ -127,22 +127,19 @@ def test_it_rolls_back_to_the_best_checkpoint_with_its_critic_and_stops(tmp_path
     assert monitor.rolled_back_to == 4  # 2 and 4 are as good; the later one counts
     best, last = tmp_path / "checkpoint-4", tmp_path / "checkpoint-6"
     trainer.save_model(str(tmp_path / "kept"))
-    trainer.critic.save(tmp_path / "kept" / "critic")
+    trainer.critic.save(tmp_path / "kept" / "critic.pt")
     name = "adapter_model.safetensors" if kind == "LoRA" else "model.safetensors"
     weights = [load_file(folder / name) for folder in (best, last, tmp_path / "kept")]
     assert same(weights[2], weights[0]) and not same(weights[2], weights[1])
-    critics = [critic_weights(folder / "critic") for folder in (best, last, tmp_path / "kept")]
+    critics = [
+        torch.load(folder / "critic.pt", weights_only=True)["weights"] for folder in (best, last, tmp_path / "kept")
+    ]
     assert same(critics[2], critics[0]) and not same(critics[2], critics[1])
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     assert one.keys() == other.keys() and one
     return all(torch.equal(one[name], other[name]) for name in one)
-
-
-def critic_weights(folder: Path) -> dict[str, torch.Tensor]:
-    files = [(file.name, load_file(file)) for file in folder.glob("*.safetensors")]
-    return {f"{file} {name}": value for file, loaded in files for name, value in loaded.items()}
 
 
 class Exchange:

@@ -15,7 +15,6 @@ from ragen_trl.reporting.recorder import (
     describe,
     packed,
     read_recording,
-    recording_path,
     recordings,
     spread_steps,
     token_texts,
@@ -47,7 +46,7 @@ def observation(
 
 def content_of(event: RolloutEvent) -> dict[str, Any]:
     rows = [found for _, found in describe(event)]
-    return packed({"step": 1, "group_size": 2}, rows, token_texts(TOKENIZER))
+    return packed({"step": 1, "group_size": 2}, rows, TOKENIZER)
 
 
 def test_a_file_says_each_text_and_token_once() -> None:
@@ -94,20 +93,19 @@ def test_a_file_says_each_text_and_token_once() -> None:
 
 def test_texts_of_tokens_joined_are_the_text_of_all_also_of_bytes_that_make_no_character() -> None:
     generator = random.Random(0)
-    texts = token_texts(TOKENIZER)
     for _ in range(100):
         ids = [generator.randrange(len(TOKENIZER)) for _ in range(30)]
-        assert len(texts(ids)) == 30 and "".join(texts(ids)) == TOKENIZER.decode(ids)
+        texts = token_texts(TOKENIZER, ids)
+        assert len(texts) == 30 and "".join(texts) == TOKENIZER.decode(ids)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     content = content_of(observation([episode(1.0), episode(0.0)], [None, None]))
-    path = recording_path(tmp_path, 7)
+    path = write_recording(tmp_path, content | {"step": 7})
     assert path == tmp_path / "trajectories" / "step-000007.json.gz"
-    write_recording(path, content)
-    assert read_recording(path) == content
+    assert read_recording(path) == content | {"step": 7}
     written = path.read_bytes()
-    write_recording(path, content)
+    write_recording(tmp_path, content | {"step": 7})
     assert path.read_bytes() == written  # no time stamp in it
     path.write_bytes(written[:-9])
     with pytest.raises(ValueError, match="cannot be read"):
@@ -135,7 +133,7 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
     )
     monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", Everyone(describe(there)))
     TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
-    one, two = (read_recording(recording_path(tmp_path / name, 1)) for name in ("one", "two"))
+    one, two = (read_recording(*recordings(tmp_path / name)) for name in ("one", "two"))
     assert one == two
     assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
 
@@ -166,7 +164,7 @@ def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
     event = observation([episode(1.0), episode(0.0)], [(float("nan"),) * 4, None])
     recorder = TrajectoryRecorder(tmp_path, TOKENIZER, [1])
     recorder.on_rollout(event)
-    assert read_recording(recording_path(tmp_path, 1))["trajectories"][0]["turns"][0]["advantage"] is None
+    assert read_recording(*recordings(tmp_path))["trajectories"][0]["turns"][0]["advantage"] is None
 
     def full(path: Path, content: Any) -> None:
         raise OSError(28, "No space left on device")

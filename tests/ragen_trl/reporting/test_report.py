@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, sentence, write_report
 from tests.support.ragen_trl.reports import (
     SUMMARY,
@@ -18,11 +19,11 @@ from tests.support.ragen_trl.reports import (
 )
 
 TABLE = """\
-policy           success [95 %]  return  format ok  turns    n
-random        0.23 [0.20, 0.27]    0.18       1.00    7.1  512
-(warm start)  0.31 [0.27, 0.35]   -0.26       0.93    4.1  512
-trained       0.80 [0.76, 0.83]    0.75       1.00    2.7  512
-oracle        1.00 [0.99, 1.00]    0.95       1.00    5.3  512"""
+policy              success [95 %]   return ± s.e.  format ok  turns  tokens    n
+random        0.230 [0.196, 0.268]   0.180 ± 0.020      1.000   7.10     0.0  512
+(warm start)  0.310 [0.272, 0.352]  -0.260 ± 0.020      0.930   4.10     0.0  512
+trained       0.800 [0.763, 0.832]   0.750 ± 0.020      1.000   2.70     0.0  512
+oracle        1.000 [0.993, 1.000]   0.950 ± 0.020      1.000   5.30     0.0  512"""
 
 
 def test_the_table_is_exact() -> None:
@@ -91,11 +92,15 @@ def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path:
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     html = page([tmp_path / "run"], tmp_path)
     assert "no results yet; the last logged step is 20" in html and "<svg" in html
-    values = {name: SUMMARY["results"][name] for name in ("random", "before")} | {"seconds_training": 3.0}
-    stages = {"settings": {"env": "ragen/Lake", "hub_token": "hf_abcdefghijklmnopqrst"}, "values": values}
+    stages = {"settings": {"env": "ragen/Lake", "hub_token": "hf_abcdefghijklmnopqrst"}, "seconds": {"training": 3.0}}
     (tmp_path / "run" / "stages.json").write_text(json.dumps(stages))
+    for name in ("random", "before"):
+        numbers = dict.fromkeys(("format_valid", "action_valid", "turns", "actions", "reply_tokens", "truncated"), 1.0)
+        row = {"sample": 0, "limit": "", "success": 0.0, "return": 0.0, "seconds": 1.0, **numbers}
+        file = EpisodeFile(tmp_path / "run" / "episodes" / f"{name}.jsonl", name, "ragen/Lake")
+        file.add([{**row, "seed": seed} for seed in range(4)])
     assert list(read_run(tmp_path / "run").results) == ["random", "before"]
-    assert "0.31 [0.27, 0.35]" in page([tmp_path / "run"], tmp_path)
+    assert "0.000 [0.000, 0.490]" in page([tmp_path / "run"], tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunNotFoundError, match="no checkpoint"):
         read_run(tmp_path / "empty")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.reporting.recorder import FORMAT, VERSION, recording_path, write_recording
+from ragen_trl.reporting.recorder import FORMAT, VERSION, write_recording
 from tests.support.ragen_trl.reports import changed, write_run
 
 HOSTILE = (
@@ -38,5 +38,5 @@ def content(env: str, observation: str, replies: list[str], step: int = 1, **of_
 def recorded_run(folder: Path, seed: int = 1, *contents: dict[str, Any]) -> Path:
     """A finished run with these rollouts, and without logged steps, since drawing curves takes longest."""
     for found in contents:
-        write_recording(recording_path(folder, found["step"]), found)
+        write_recording(folder, found)
     return write_run(folder, changed(seed=seed), [])

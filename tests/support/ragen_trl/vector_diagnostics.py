@@ -15,13 +15,13 @@ def mutual_information(inputs: Values, expected: Values) -> Values:
     logprobs = torch.tensor(inputs["L_seq_logp"], dtype=torch.float64)
     found = prompt_dependence(logprobs, torch.tensor(inputs["lengths"]), torch.tensor(inputs["own_prompt"]))
     return {
-        "MI_seq": found.mi_sequence,
-        "MI_per_token_paper_eq1": found.mi,
-        "retrieval_acc_fractional_ties": found.retrieval,
-        "chance": found.chance,
-        "upper_bound": found.mi_bound,
-        "H_cond_seq": found.conditional_entropy,
-        "H_marg_seq": found.marginal_entropy,
+        "MI_seq": found["mi_sequence"],
+        "MI_per_token_paper_eq1": found["mi"],
+        "retrieval_acc_fractional_ties": found["mi_retrieval"],
+        "chance": found["mi_chance"],
+        "upper_bound": found["mi_bound"],
+        "H_cond_seq": found["mi_conditional_entropy"],
+        "H_marg_seq": found["mi_marginal_entropy"],
     }
 
 
