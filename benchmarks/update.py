@@ -146,8 +146,7 @@ def played(case: Case, args: Any, chat: Any) -> list[Any]:
 
     from ragen_envs import demonstration
     from ragen_trl.policies.scripted import ScriptedPolicy
-    from ragen_trl.rollout.env_pool import EnvPool
-    from ragen_trl.rollout.env_specs import env_specs
+    from ragen_trl.rollout.environments import EnvPool, env_specs
     from ragen_trl.rollout.interfaces import Start
     from ragen_trl.rollout.seeds import WARM_START
 

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from ragen_trl.imitation.demonstrations import demonstrations_from
     from ragen_trl.imitation.fine_tuning import warm_start
     from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
-    from ragen_trl.policies.api import ApiCache, ApiPolicy
-    from ragen_trl.policies.api_client import ApiClient
+    from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
     from ragen_trl.policies.sampling import Sampling
-    from ragen_trl.rollout.env_specs import EnvSpec
-    from ragen_trl.rollout.environments import make_chat, make_turns
+    from ragen_trl.rollout.environments import EnvSpec, make_chat, make_turns
     from ragen_trl.rollout.loop import play
     from ragen_trl.trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
@@ -31,10 +29,10 @@ _MODULES = {
     "AStarPOConfig": "config.starpo",
     "AStarPOTrainer": "astar_po.trainer",
     "ApiCache": "policies.api",
-    "ApiClient": "policies.api_client",
+    "ApiClient": "policies.api",
     "ApiPolicy": "policies.api",
     "CollapseMonitor": "monitoring.collapse_monitor",
-    "EnvSpec": "rollout.env_specs",
+    "EnvSpec": "rollout.environments",
     "EvaluationResult": "evaluation.evaluator",
     "RolloutBatch": "batching.rollout_batch",
     "Sampling": "policies.sampling",

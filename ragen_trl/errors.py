@@ -11,3 +11,7 @@ class OptionError(UserError, ValueError):
 
 class NotFiniteError(UserError, ArithmeticError):
     """A return, a loss, a gradient or a sampled token's logits are NaN or infinite. No step was taken with them."""
+
+
+REPEAT = "To go on, run the same command again."
+"""What every command says that was stopped."""

@@ -45,8 +45,7 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, check_loadable, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
+from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
@@ -177,7 +176,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._engine: Engine | None = None
         if self.use_vllm:
             self._engine = connect(self.vllm_generation, self.accelerator)
-        unlike = unlike_recorded(model if isinstance(model, str) else None, self._tasks.specs, args)
+        unlike = unlike_recorded(model if isinstance(model, str) else None, args)
         if unlike and args.should_log:
             logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
         if args.should_log and (found := short_trajectory(args)):

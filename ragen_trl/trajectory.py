@@ -19,8 +19,7 @@ _THOUGHT_TO_REST = re.compile(r"</think>(?=\s*<(?:answer|tool_call)>)")
 def end_of_thought(text: str, start: int = 0) -> int:
     """Where a thought that begins at ``start`` ends: the place of the end tag that an answer or a call follows.
 
-    Environments read it the same way. Without an answer or a call it ends at the first ``</think>``; -1 if there is
-    none.
+    Environments read it the same way. Without an answer or a call it ends at the first ``</think>``; else -1.
 
     Example:
         >>> end_of_thought("up</think> or not</think> <answer>Up</answer>")
@@ -32,16 +31,7 @@ def end_of_thought(text: str, start: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that a policy was shown; equal pictures have equal pixels.
-
-    Attributes:
-        height: In pixels.
-        width: In pixels.
-        pixels: height · width · 3 bytes, RGB, row by row.
-
-    Raises:
-        ValueError: If there are not as many bytes.
-    """
+    """A picture that a policy was shown: height · width · 3 bytes of RGB, row by row; equal ones have equal pixels."""
 
     height: int
     width: int
@@ -71,6 +61,7 @@ class Turn:
         context_ids: All that the model read before ``prompt_ids``, if the context was rebuilt (a sliding window). Never
             trained. ``None`` if the model read the whole trajectory up to here.
         pictures: Pictures of that message. Their tokens are among ``prompt_ids``, in this order.
+        opening: That message as the first of a conversation; only where contexts are rebuilt.
 
     Raises:
         ValueError: If ``logprobs`` is neither empty nor as long as ``reply_ids``.
@@ -87,6 +78,7 @@ class Turn:
     state: str = ""
     context_ids: tuple[int, ...] | None = None
     pictures: tuple[Picture, ...] = ()
+    opening: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):
@@ -188,7 +180,11 @@ class Trajectory:
             return (self,)
         runs = [self.turns[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
         closed = replace(self, next_prompt_ids=(), next_context_ids=None)
-        return tuple(replace(closed, turns=(_with_context(run[0]), *run[1:])) for run in runs)
+        firsts = [
+            replace(run[0], prompt_ids=(*(run[0].context_ids or ()), *run[0].prompt_ids), context_ids=None)
+            for run in runs
+        ]
+        return tuple(replace(closed, turns=(first, *run[1:])) for first, run in zip(firsts, runs, strict=True))
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -217,10 +213,6 @@ class Trajectory:
         return tuple(values)
 
 
-def _with_context(turn: Turn) -> Turn:
-    return replace(turn, prompt_ids=(*(turn.context_ids or ()), *turn.prompt_ids), context_ids=None)
-
-
 def to_json(trajectory: Trajectory) -> str:
     """A trajectory as JSON text, for files that are read without executing anything; `from_json` reads it.
 
@@ -236,11 +228,7 @@ def to_json(trajectory: Trajectory) -> str:
 
 
 def from_json(text: str) -> Trajectory:
-    """The trajectory that `to_json` wrote.
-
-    Raises:
-        ValueError, TypeError, KeyError: If the text is damaged.
-    """
+    """The trajectory that `to_json` wrote; ``ValueError``, ``TypeError`` or ``KeyError`` for a damaged text."""
     record = json.loads(text)
     for turn in record["turns"]:
         turn["pictures"] = [Picture(**{**one, "pixels": base64.b64decode(one["pixels"])}) for one in turn["pictures"]]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
 
 Request = tuple[int, int]

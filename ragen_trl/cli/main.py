@@ -18,8 +18,8 @@ from typing import Any
 from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.stages import check_output_folder, is_main, launched, said_once
 from ragen_trl.config import options as declared
+from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.terminal import REPEAT, error_line
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -271,5 +271,5 @@ def _say(line: str) -> None:
 def _fail(message: str) -> int:
     """Say what is wrong. Other processes than the main one mostly repeat it, and say which they are."""
     who = "" if is_main() else f"process {os.environ['RANK']}: "
-    print(error_line(who + message), file=sys.stderr)
+    print(f"error: {who}{message}", file=sys.stderr)
     return 2

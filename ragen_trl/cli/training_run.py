@@ -30,7 +30,7 @@ from ragen_trl.cli.stages import RunState, check_output_folder, is_main, launche
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
-from ragen_trl.errors import OptionError
+from ragen_trl.errors import REPEAT, OptionError
 from ragen_trl.evaluation.evaluator import Row, held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.imitation.fine_tuning import warm_start
@@ -45,7 +45,6 @@ from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
-from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.training.model_card import add_results

@@ -12,19 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
-from ragen_trl.errors import UserError
+from ragen_trl.errors import REPEAT, UserError
 from ragen_trl.evaluation.evaluator import EvaluationError, held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path, prepare
 from ragen_trl.evaluation.players import EvalPlan, Player, Task, baseline, local_models, remote_player
 from ragen_trl.evaluation.tables import in_one_line, markdown
-from ragen_trl.policies.api_client import ApiError
+from ragen_trl.policies.api import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
-from ragen_trl.system.terminal import REPEAT
 
 
 def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from ragen_trl.evaluation.intervals import (
     with_interval,
 )
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import EnvSpec, env_specs
+from ragen_trl.rollout.environments import EnvPool, EnvSpec, env_specs
 from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds

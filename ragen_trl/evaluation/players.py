@@ -24,13 +24,11 @@ from ragen_trl.config.options import LIMITS, MANNER, ApiArguments, EvaluationArg
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.policies.api import ApiCache, ApiPolicy
-from ragen_trl.policies.api_client import ApiClient
+from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
 from ragen_trl.policies.models import FAMILIES, check_model, check_sees, commit_of
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
-from ragen_trl.rollout.env_specs import EnvSpec
-from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.environments import EnvSpec, make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy
 
 # Files that decide what a saved model answers. ``training_args.bin`` does not, and play.json is among the settings.

@@ -11,40 +11,18 @@ from dataclasses import replace
 
 import gymnasium
 
-from ragen_envs import AgentTurns, ToolTurns
-from ragen_trl.config.checks import context_function
+from ragen_envs import ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule, context_rule
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import env_specs
+from ragen_trl.rollout.environments import EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED
-from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
+from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import EVALUATION_END
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
-
-
-class _RecordsOpenings(PolicyAround):
-    """Plays as another policy does, and records `AgentTurns.opening` before each reply, by row."""
-
-    def __init__(self, inner: Policy) -> None:
-        super().__init__(inner)
-        self.openings: list[list[str]] = []
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """Forget the openings, too."""
-        self.openings = [[] for _ in seeds]
-        super().begin(seeds)
-
-    def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Record the openings first."""
-        for request in requests:
-            assert isinstance(request.env, AgentTurns)
-            self.openings[request.row].append(request.env.opening)
-        return super().reply(requests)
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -77,28 +55,24 @@ def demonstrations_from(
     Returns:
         The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played (a
         reply without the forced prefix or a token, more than ``max_completion_length`` tokens) are left out and logged.
-
-    Raises:
-        OptionError: If a seed is for evaluation; if the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise OptionError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
-    specs, pool, recording = env_specs(env, args), EnvPool(args), _RecordsOpenings(policy)
+    specs, pool = env_specs(env, args), EnvPool(args)
     if isinstance(pool.take(specs)[0], ToolTurns):
         raise OptionError(
             "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
             "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
         )
-    rule = context_rule(args.window_turns, None if args.context is None else context_function(args.context))
+    rule = context_rule(args)
     told: list[Trajectory | None] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
-        played = pool.play(pool.take(specs * len(starts)), recording, starts)
         told += [
-            _in_tokens_of(chat, one, rule, openings, args.max_completion_length)
-            for one, openings in zip(played, recording.openings, strict=True)
+            _in_tokens_of(chat, one, rule, args.max_completion_length)
+            for one in pool.play(pool.take(specs * len(starts)), policy, starts)
             if one.limit not in FAILED and keep(one)
         ]
     pool.close()
@@ -112,22 +86,17 @@ def demonstrations_from(
 
 
 def _in_tokens_of(
-    chat: Chat, trajectory: Trajectory, rule: ContextRule | None, openings: Sequence[str], max_length: int | None
+    chat: Chat, trajectory: Trajectory, rule: ContextRule | None, max_length: int | None
 ) -> Trajectory | None:
-    """The same episode with the token ids that a local chat gives its messages.
+    """The same episode with the token ids that a local chat gives its messages, or ``None`` if it could not play it.
 
     Text before the forced prefix of a reply (a greeting, blanks) is dropped: the environment ignored it, and the model
     that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one.
-    ``openings`` are the messages of the turns, each as the first one of a conversation (`AgentTurns.opening`).
-
-    Returns:
-        The episode, or ``None`` if a reply does not contain the prefix, or is cut before its first token, or if the
-        episode is longer than ``max_length`` after its first prompt, counted in a context that only grows.
     """
     turns: list[Turn] = []
     length = 0
     last: int | None = None  # the context's last token
-    for place, turn in enumerate(trajectory.turns):
+    for turn in trajectory.turns:
         begin = turn.reply.find(chat.reply_prefix)
         if begin < 0:
             return None
@@ -139,7 +108,7 @@ def _in_tokens_of(
             prompt_ids = chat.extend(last, turn.observation, turn.pictures)
             length += len(prompt_ids)
             if rule is not None:
-                rebuilt = rule.rebuilt(chat, turns, openings[: place + 1], turn.observation)
+                rebuilt = rule.rebuilt(chat, turns, turn.opening, turn.observation)
         context_ids, new_ids = rebuilt or (None, tuple(prompt_ids))
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedToken
 from transformers.trainer_utils import SaveStrategy
 from trl import SFTConfig, SFTTrainer
 
-from ragen_envs import AgentTurns, NoOracleError, demonstration, explain
+from ragen_envs import AgentTurns, NoOracleError, ToolTurns, demonstration, explain
 from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
@@ -35,9 +34,14 @@ from ragen_trl.policies.models import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import env_specs
-from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options, write_calls_as
+from ragen_trl.rollout.environments import (
+    EnvPool,
+    env_specs,
+    make_chat,
+    make_turns,
+    played_later,
+    save_play_options,
+)
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
@@ -51,10 +55,8 @@ from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-# How often a pass over the demonstrations is saved, and the loss of what is held out computed; after how many times
-# without a new minimum of it learning stops.
-_SAVES_OF_A_PASS = 4
-_PATIENCE = 3
+_SAVES_OF_A_PASS = 4  # how often a pass is saved, and the loss of what is held out computed
+_PATIENCE = 3  # learning stops after so many losses without a new minimum
 _OF_THE_RUN = ("seed", "bf16", "use_cpu", "ddp_backend", "ddp_timeout", "dataloader_pin_memory")
 
 
@@ -88,7 +90,12 @@ def demonstrate(
         return reply
 
     policy = ScriptedPolicy(script, chat)
-    specs, pool = env_specs(env, args), EnvPool(args, partial(write_calls_as, chat))
+
+    def write_calls_as_learnt(turns: AgentTurns) -> None:
+        if isinstance(turns, ToolTurns):
+            turns.call_format = chat.call_format
+
+    specs, pool = env_specs(env, args), EnvPool(args, write_calls_as_learnt)
     trajectories: list[Trajectory] = []
     with progress_bar(config.demonstrations, "demonstrations", "episode") as bar:
         for first in range(0, config.demonstrations, batch_size):
@@ -158,12 +165,9 @@ def warm_start(
             one (`TextEnv.learnt_for`), ``play.json`` names that one.
         args: Limits and format of play, seed, precision.
         config: How demonstrations are played and learned.
-        output_dir: Folder for the model.
+        output_dir: Folder for the model, whose ``warm_start.json`` describes the demonstrations. It is returned.
         demonstrations: Episodes in this tokenizer's tokens (`demonstrations.demonstrations_from`) instead of oracle
             play. ``config`` then only says how they are learned.
-
-    Returns:
-        ``output_dir``, whose ``warm_start.json`` describes the demonstrations.
 
     Raises:
         OptionError: If there is no episode to learn from, or one without tokens; if observations are pictures,
@@ -192,7 +196,15 @@ def warm_start(
     if args.process_index == 0:
         fresh_partial(target)
     trainer.accelerator.wait_for_everyone()
-    _save(trainer, tokenizer, folder, config)
+    if config.demo_lora_r:  # saved as an ordinary model
+        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+        merged.requires_grad_(True)  # PEFT has frozen it
+        if args.process_index == 0:
+            merged.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    else:
+        trainer.save_model(str(folder))  # with the tokenizer
+    trainer.accelerator.wait_for_everyone()
     note: dict[str, Any] = {"demonstrations": len(demonstrations), **noise}
     note |= {"successes": sum(one.success for one in demonstrations), "updates": trainer.state.global_step}
     losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
@@ -253,19 +265,6 @@ def _fit(
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
     return trainer
-
-
-def _save(trainer: PackedSFTTrainer, tokenizer: PreTrainedTokenizerBase, folder: Path, config: WarmStartConfig) -> None:
-    """Save what was learnt as an ordinary model, with its tokenizer, once all processes have the weights to keep."""
-    if config.demo_lora_r:
-        model = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
-        model.requires_grad_(True)  # PEFT has frozen it
-        if trainer.args.process_index == 0:
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-    else:
-        trainer.save_model(str(folder))  # with the tokenizer
-    trainer.accelerator.wait_for_everyone()
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:

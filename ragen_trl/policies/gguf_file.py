@@ -20,8 +20,7 @@ from transformers.utils import is_gguf_available
 from ragen_trl.errors import UserError
 from ragen_trl.system.atomic import fresh_partial, move_into_place
 
-NOTE = "conversion.json"
-"""The file of a converted folder that says which file it was made from."""
+NOTE = "conversion.json"  # of a converted folder: which file it was made from
 # What Transformers and its reader raise for a file that is cut off, or that holds something else.
 _UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, struct.error)
 
@@ -34,10 +33,7 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     """Write the model in a GGUF file as a folder, whole: float32 weights, tokenizer, chat template, generation config.
 
     A folder that holds this conversion is left as it is. Returns whether anything was converted. The model's licence,
-    if given, is copied to ``LICENSE``.
-
-    Raises:
-        GGUFError: If the file cannot be read, the package ``gguf`` is missing, or the folder holds something else.
+    if given, is copied to ``LICENSE``. `GGUFError` if the file cannot be read, or the package ``gguf`` is missing.
     """
     for path in (file, license_file):
         if path is not None and not path.is_file():
@@ -46,9 +42,8 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
         raise GGUFError(f"reading {file.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    if converted_from(folder) == digest:
+    if holds_conversion(folder, digest):
         return False
-    check_target(folder)
     partial = fresh_partial(folder)
     try:
         about = _unpack(file, partial)
@@ -65,18 +60,14 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     return True
 
 
-def converted_from(folder: Path) -> str | None:
-    """The SHA-256 of the file that a folder was converted from; ``None`` if it holds no conversion."""
-    try:
-        return str(json.loads((folder / NOTE).read_text(encoding="utf-8"))["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def check_target(folder: Path) -> None:
-    """Raise `GGUFError` for a place that holds something, which a conversion would replace."""
+def holds_conversion(folder: Path, digest: str) -> bool:
+    """Whether a folder was converted from the file of this SHA-256; `GGUFError` if it holds something else."""
+    note = folder / NOTE
+    if note.is_file() and f'"{digest}"' in note.read_text(encoding="utf-8"):
+        return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GGUFError(f"{folder} holds something else, so it is not replaced; name another folder, or delete it")
+    return False
 
 
 def _unpack(file: Path, folder: Path) -> dict[str, str]:

@@ -66,12 +66,9 @@ class SlotCache(Cache):
             tensor[list(targets), :, :length] = tensor[list(sources), :, :length]
 
     def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
-        """Say where the next forward pass reads and writes.
+        """Say where the next pass over neighbouring rows writes, (b, n) slots, and how many slots attention reads.
 
-        Args:
-            first_row: The first row of the pass; the others follow it.
-            slots: (b, n) slot of each new token.
-            length: Number of slots that attention may read, at most ``capacity``. Empty slots hold zeros.
+        Empty slots hold zeros.
         """
         self._span = slice(first_row, first_row + len(slots))
         self._places = (torch.arange(len(slots), device=slots.device)[:, None], slots)

@@ -18,10 +18,7 @@ def takes_positions(model: type[PreTrainedModel]) -> bool:
 
 
 def cache_name(model: type[PreTrainedModel]) -> str:
-    """What a model calls its keys and values, as argument and output: ``cache`` since Transformers 5.24.
-
-    Empty if it keeps none.
-    """
+    """What a model calls its keys and values: ``cache`` since Transformers 5.24; empty if it keeps none."""
     parameters = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "past_key_values") if name in parameters), "")
 
@@ -60,9 +57,8 @@ def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor
 def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
 
-    Autocast keeps the cast only of weights that will be trained, and would cast the others in every pass, for every
-    single token. The casts take the memory of a second copy of the weights in half precision. Only for passes without
-    gradients.
+    Otherwise it would cast those in every pass, for every single token. The casts take the memory of a second copy of
+    the weights in half precision. Only for passes without gradients.
     """
     frozen = []
     if torch.is_autocast_enabled(next(model.parameters()).device.type):

@@ -33,15 +33,8 @@ class UnsupportedModelError(UserError, ValueError):
     """The model cannot be trained, or its replies would be sampled or scored as another model's."""
 
 
-# Names
-
-
 def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """The configuration of the model that a folder or hub id leads to; of an adapter, its base model's.
-
-    Raises:
-        ModelNotFoundError: If there is no such model.
-    """
+    """The configuration of the model that a name leads to; of an adapter, its base model's. `ModelNotFoundError`."""
     base = base_model(name) if is_adapter(name) else None
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
     try:
@@ -61,9 +54,6 @@ def commit_of(name: str) -> str | None:
     """The hub's commit of a model whose configuration is in the local cache; ``None`` if it is not."""
     found = try_to_load_from_cache(name, CONFIG_NAME)
     return extract_commit_hash(found if isinstance(found, str) else None, None)
-
-
-# Adapters
 
 
 def lora(rank: int, alpha: int) -> LoraConfig | None:
@@ -86,17 +76,12 @@ def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
             adapter.base_model_name_or_path = str(Path(base).resolve())
 
 
-# What can be sampled and trained
-
-
 def check_policy(
     model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig, adapter: PeftConfig | None
 ) -> None:
     """Check a trainer's policy by its configuration; ``adapter`` is TRL's ``peft_config``, ``None`` the embedded model.
 
-    Raises:
-        ModelNotFoundError: As ``check_model``.
-        UnsupportedModelError: If no weight of it is trained, or it would be sampled or scored as another model.
+    `UnsupportedModelError` if no weight of it is trained, or it would be sampled or scored as another model.
     """
     if model is None:
         if args.observation == "image":

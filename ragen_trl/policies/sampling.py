@@ -74,8 +74,7 @@ def sample_tokens(
 def check_drawn(logprobs: Sequence[float]) -> None:
     """Raise `NotFiniteError` unless all drawn tokens have a finite log-probability.
 
-    One NaN among a row's logits makes all of its tokens NaN, so the drawn one tells, which is on its way to the host
-    anyway.
+    One NaN among a row's logits makes all of its tokens NaN, so the drawn one tells.
     """
     bad = sum(not math.isfinite(logprob) for logprob in logprobs)
     if bad:

@@ -25,20 +25,15 @@ class ScriptedPolicy(Policy):
     """
 
     def __init__(self, script: Callable[[TurnEnv, np.random.Generator], str], chat: "Chat | None" = None) -> None:
-        self._script = script
-        self.chat = chat
-        self.max_context: int | None = None
+        self._script, self.chat = script, chat
         self._random: list[np.random.Generator] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Give every row its own random generator."""
+        """As `Policy.begin`."""
         self._random = [np.random.default_rng(seed) for seed in seeds]
 
-    def end(self, rows: Sequence[int]) -> None:
-        """Do nothing: there is nothing to forget."""
-
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Run the script once per request."""
+        """As `Policy.reply`, by one call of the script per request."""
         texts = [self._script(request.env, self._random[request.row]) for request in requests]
         if self.chat is None:
             return [Reply(text) for text in texts]
@@ -47,23 +42,18 @@ class ScriptedPolicy(Policy):
 
 def baseline_policy(name: str) -> ScriptedPolicy:
     """The policy called ``"random"`` or ``"oracle"``; ``ValueError`` for another name."""
-    scripts = {"random": _random_reply, "oracle": _oracle_reply}
-    if name not in scripts:
+    if name not in ("random", "oracle"):
         raise ValueError(f"policy is {name!r}; pass 'random', 'oracle' or a policy object")
-    return ScriptedPolicy(scripts[name])
+
+    def script(env: TurnEnv, random: np.random.Generator) -> str:
+        assert isinstance(env, AgentTurns)
+        action = random_action(env, random) if name == "random" else best_action(env, env.actions_left)
+        return env.format_reply([action])
+
+    return ScriptedPolicy(script)
 
 
 def in_single_actions(turns: AgentTurns) -> None:
     """Let an environment be played in turns of one action, with the same number of actions in all."""
     turns.max_actions = min(turns.max_actions, turns.max_turns * turns.max_actions_per_turn)
     turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
-
-
-def _random_reply(env: TurnEnv, random: np.random.Generator) -> str:
-    assert isinstance(env, AgentTurns)
-    return env.format_reply([random_action(env, random)])
-
-
-def _oracle_reply(env: TurnEnv, random: np.random.Generator) -> str:
-    assert isinstance(env, AgentTurns)
-    return env.format_reply([best_action(env, env.actions_left)])

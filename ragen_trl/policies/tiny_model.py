@@ -22,8 +22,7 @@ from ragen_envs import AgentTurns, NoOracleError, ToolEnv, ToolTurns, plan, rand
 from ragen_trl.config.recipes import played
 from ragen_trl.rollout.seeds import WARM_START
 
-END_OF_TURN = "<|im_end|>"
-PADDING = "<|endoftext|>"
+END_OF_TURN, PADDING = "<|im_end|>", "<|endoftext|>"
 
 # Like Qwen's: header, content, end-of-turn; it only appends.
 CHAT_TEMPLATE = (
@@ -70,16 +69,13 @@ _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 def build_tiny_tokenizer(
     vocab_size: int = 2048, env: str | None = None, env_kwargs: Mapping[str, Any] | None = None
 ) -> PreTrainedTokenizerFast:
-    """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if given.
+    """Learn a Qwen-style tokenizer from random play in FrozenLake, in the bandits and in one more environment.
 
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
         env: Gymnasium id of the environment in which the model will play. It adds its own words and lines, and product
             identifiers as single tokens. FrozenLake, the bandits and ``None`` add nothing.
         env_kwargs: Keyword arguments of that environment.
-
-    Returns:
-        A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
     """
     tokenizer = Tokenizer(models.BPE())
     pieces = pre_tokenizers.Split(_SPLIT, behavior="isolated")
@@ -92,7 +88,10 @@ def build_tiny_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    texts = list(chain.from_iterable(_corpus()))
+    common = [
+        _episodes(name, settings, think, range(48), noise=1.0) for name, settings in _CORPUS for think in (False, True)
+    ]
+    texts = list(chain.from_iterable(chain.from_iterable(common)))
     own = _own_corpus(env, env_kwargs) if env is not None and env not in dict(_CORPUS) else []
     own_texts = list(chain.from_iterable(own))
     tokenizer.train_from_iterator([*texts, *own_texts], trainer)
@@ -147,19 +146,13 @@ def build_tiny_model(
     return model.eval()
 
 
-def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
-    for env, settings in _CORPUS:
-        for think in (False, True):
-            yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)
-
-
-def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int = 300) -> list[list[str]]:
-    """The same for one environment. Half of the actions are the oracle's: random play seldom sees later states.
+def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None) -> list[list[str]]:
+    """Episodes in one environment. Half of the actions are the oracle's: random play seldom sees later states.
 
     Without an oracle, all of it is random play. Without random play too, the corpus is empty and words are spelled.
     """
     settings = {**played(env, True), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
-    seeds = range(WARM_START, WARM_START + num_seeds)
+    seeds = range(WARM_START, WARM_START + 300)
     for noise in (0.5, 1.0):
         with suppress(NoOracleError):
             return list(_episodes(env, settings, False, seeds, noise))
@@ -169,31 +162,27 @@ def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int =
 def _episodes(
     env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float
 ) -> Iterator[list[str]]:
+    """The messages and replies of each episode of a policy that plays at random with probability ``noise``."""
     options = dict(settings)
     env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
     made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
     kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
     turns = kind(made, think=think, **options)
     for seed in seeds:
-        yield list(_episode(turns, seed, noise))
+        random, texts, over = np.random.default_rng(seed), list[str](), False
+        message, _ = turns.reset(seed=seed)
+        while not over:
+            length = int(random.integers(1, 4))
+            if noise == 1.0:  # needs no oracle; may go on past the end, as a model does
+                actions = [random_action(turns, random) for _ in range(length)]
+            else:
+                actions = plan(turns, turns.actions_left, length, random, noise)
+            reply = turns.format_reply(actions)
+            texts += [message, reply]
+            message, _, terminated, truncated, _ = turns.step(reply)
+            over = terminated or truncated
+        yield texts
     turns.close()
-
-
-def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
-    random = np.random.default_rng(seed)
-    message, _ = turns.reset(seed=seed)
-    over = False
-    while not over:
-        yield message
-        length = int(random.integers(1, 4))
-        if noise == 1.0:  # needs no oracle; may go on past the end, as a model does
-            actions = [random_action(turns, random) for _ in range(length)]
-        else:
-            actions = plan(turns, turns.actions_left, length, random, noise)
-        reply = turns.format_reply(actions)
-        yield reply
-        message, _, terminated, truncated, _ = turns.step(reply)
-        over = terminated or truncated
 
 
 def _tools_of(env: str | None, env_kwargs: Mapping[str, Any] | None) -> tuple[dict[str, Any], ...]:

@@ -110,10 +110,9 @@ class TransformersPolicy(Policy):
         self.chat: Chat | None = chat
         self.max_context: int | None = context_length(model)
         self.sampling = sampling
-        self._decode = chat.decode_reply
+        self._decode, self._autocast = chat.decode_reply, autocast
         stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
         self._end = ReplyEnd(chat.tokenizer, stop_ids, sampling.stop_at_answer)
-        self._autocast = autocast
         self._merged = lora_merged if merge_lora else nullcontext
         self._cache_name = cache_name(type(unwrapped(model)))
         # What a pass costs beside its tokens, in tokens: 80 to 500 of a small model on a CPU, 20 of SmolLM2-135M.
@@ -122,12 +121,12 @@ class TransformersPolicy(Policy):
         self._cache = SlotCache()
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty contexts, one per sampling seed."""
+        """As `Policy.begin`."""
         self._rows = {number: Row(number, np.random.default_rng(seed)) for number, seed in enumerate(seeds)}
         self._cache = SlotCache()
 
     def end(self, rows: Sequence[int]) -> None:
-        """Let finished rows leave the batch and its cache. After the last one free memory goes back to the system."""
+        """As `Policy.end`. After the last row free memory goes back to the system."""
         if not rows:
             return
         for finished in rows:
@@ -138,11 +137,7 @@ class TransformersPolicy(Policy):
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Append each request's tokens to its row and sample a reply.
-
-        Raises:
-            NotFiniteError: If the logits of a token are NaN or infinite.
-        """
+        """As `Policy.reply`; `NotFiniteError` if the logits of a token are NaN or infinite."""
         if not requests:
             return []
         was_training = self.model.training
@@ -259,8 +254,9 @@ class TransformersPolicy(Policy):
         length: int,
     ) -> torch.Tensor:
         """One pass over (b, n) tokens that attends to ``length`` slots; returns (b, vocabulary) logits of the last."""
-        tokens, position = self._tensor(ids), self._tensor(positions)  # (b, n)
-        self._cache.place(rows[0].index, self._tensor(slots), length)
+        device = self.model.device
+        tokens, position, places = (torch.tensor(each, device=device) for each in (ids, positions, slots))  # (b, n)
+        self._cache.place(rows[0].index, places, length)
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
         output = self.model(
             **self._inputs(rows, tokens, position),
@@ -276,9 +272,6 @@ class TransformersPolicy(Policy):
     def _inputs(self, rows: Sequence[Row], ids: torch.Tensor, position: torch.Tensor) -> dict[str, Any]:
         """What the model reads in a pass over (b, n) tokens of these rows."""
         return {"input_ids": ids, "position_ids": position}
-
-    def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
-        return torch.tensor(rows, device=self.model.device)
 
 
 def most_tokens(length: int) -> int:

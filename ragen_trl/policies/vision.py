@@ -115,11 +115,8 @@ def picture_processor(
     try:
         images = Qwen2VLImageProcessorPil.from_pretrained(source, **options)
     except OSError:  # a model that was built in memory, or saved without it
-        images = Qwen2VLImageProcessorPil(
-            patch_size=vision.patch_size,
-            merge_size=vision.spatial_merge_size,
-            temporal_patch_size=vision.temporal_patch_size,
-        )
+        sizes = {"patch_size": vision.patch_size, "temporal_patch_size": vision.temporal_patch_size}
+        images = Qwen2VLImageProcessorPil(merge_size=vision.spatial_merge_size, **sizes)
     return PictureProcessor(images, tokenizer, config), tokenizer
 
 
@@ -142,8 +139,7 @@ class VisionPolicy(TransformersPolicy):
 
     The vision tower looks at each different picture of a turn once, and places are in three dimensions, which the
     model computes from the whole context (``get_rope_index``). Tokens that stand for parts of pictures are never
-    sampled; like top-k and top-p, this does not change the log-probabilities that are reported. ``pictures`` makes
-    patches.
+    sampled; like top-k and top-p, this does not change the log-probabilities that are reported.
     """
 
     def __init__(
@@ -163,7 +159,7 @@ class VisionPolicy(TransformersPolicy):
         self._parts: dict[int, torch.Tensor] = {}  # of pictures not yet read: (1 + deeper, parts, width) of an episode
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty contexts, one per sampling seed."""
+        """As `Policy.begin`."""
         super().begin(seeds)
         self._contexts, self._shown = [[] for _ in seeds], [[] for _ in seeds]
         self._places = torch.zeros(len(seeds), 0, 3, dtype=torch.long, device=self.model.device)

@@ -49,22 +49,18 @@ class Context(NamedTuple):
     max_tokens: int
 
 
-class Completion(NamedTuple):
-    """Sampled tokens, including the one that ended the reply, and the log-probability of each (NaN if unknown)."""
-
-    ids: list[int]
-    logprobs: list[float]
+Completion: TypeAlias = tuple[list[int], list[float]]
+"""Sampled tokens, including the one that ended the reply, and the log-probability of each (NaN if unknown)."""
 
 
-def _shared_options(sampling: Sampling) -> dict[str, Any]:
-    """How all rows are sampled; ``logprobs=0`` asks only about the sampled tokens."""
-    return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "logprobs": 0}
+def _options(sampling: Sampling, stop_ids: frozenset[int]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How all rows are sampled, and what ends a reply: a token or a text, which is part of it.
 
-
-def _ends(sampling: Sampling, stop_ids: frozenset[int]) -> dict[str, Any]:
-    """What ends a reply. The token that ends it is part of the reply, in both cases."""
+    ``logprobs=0`` asks only about the sampled tokens.
+    """
+    drawn = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "logprobs": 0}
     texts = {"stop": [END_ANSWER], "include_stop_str_in_output": True} if sampling.stop_at_answer else {}
-    return {"stop_token_ids": sorted(stop_ids), **texts}
+    return drawn, {"stop_token_ids": sorted(stop_ids), **texts}
 
 
 class ColocatedEngine:
@@ -82,8 +78,7 @@ class ColocatedEngine:
 
     def __init__(self, llm: Any, make_params: Callable[..., Any], sleeps: bool = False) -> None:
         self.max_context: int = llm.llm_engine.model_config.max_model_len
-        self._llm = llm
-        self._make_params = make_params
+        self._llm, self._make_params = llm, make_params
         self._sleeps = self._asleep = sleeps
 
     def complete(self, contexts: Sequence[Context], sampling: Sampling, stop_ids: frozenset[int]) -> list[Completion]:
@@ -93,19 +88,14 @@ class ColocatedEngine:
         if self._asleep:
             self._llm.wake_up(tags=["kv_cache"])
             self._asleep = False
-        shared = {**_shared_options(sampling), **_ends(sampling, stop_ids)}
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": context.ids} for context in contexts],
-            sampling_params=[
-                self._make_params(**shared, seed=context.seed, max_tokens=context.max_tokens) for context in contexts
-            ],
-            use_tqdm=False,
-        )
+        drawn, ends = _options(sampling, stop_ids)
+        prompts = [{"prompt_token_ids": context.ids} for context in contexts]
+        params = [self._make_params(**drawn, **ends, seed=one.seed, max_tokens=one.max_tokens) for one in contexts]
+        outputs = self._llm.generate(prompts, sampling_params=params, use_tqdm=False)
         completions = []
         for output in (request.outputs[0] for request in outputs):
             ids = list(output.token_ids)
-            logprobs = [place[token].logprob for token, place in zip(ids, output.logprobs, strict=True)]
-            completions.append(Completion(ids, logprobs))
+            completions.append((ids, [place[token].logprob for token, place in zip(ids, output.logprobs, strict=True)]))
         return completions
 
     def anyone(self, playing: bool) -> bool:
@@ -124,17 +114,10 @@ class ServedEngine:
 
     Every process must make the same number of calls; one whose rows are finished calls without contexts. ``client`` is
     TRL's ``VLLMClient``, which tries again by itself, on the main process only.
-
-    Attributes:
-        max_context: Number of tokens that a context and its reply may have together.
-
-    Raises:
-        VLLMServerError: On all processes, if the server does not answer.
     """
 
     def __init__(self, client: Any, process: int = 0) -> None:
-        self._client = client
-        self._process = process
+        self._client, self._process = client, process
         self.max_context: int = _on_main(
             client, lambda: client and client.get_server_info()["model_config"]["max_model_len"]
         )
@@ -142,16 +125,16 @@ class ServedEngine:
     def complete(self, contexts: Sequence[Context], sampling: Sampling, stop_ids: frozenset[int]) -> list[Completion]:
         """Gather the contexts, send one request per row, and distribute the answers."""
         everyone: list[tuple[int, Context]] = gather_object([(self._process, context) for context in contexts])
-        shared, ends = _shared_options(sampling), _ends(sampling, stop_ids)
+        drawn, ends = _options(sampling, stop_ids)
 
         def send(context: Context) -> Completion:
             own = {"seed": context.seed, **ends}  # so one request a row
             answer = self._client.generate(
-                prompts=[context.ids], max_tokens=context.max_tokens, generation_kwargs=own, **shared
+                prompts=[context.ids], max_tokens=context.max_tokens, generation_kwargs=own, **drawn
             )
             (ids,), (logprobs,) = answer["completion_ids"], answer["logprobs"]
             values = [place[0] for place in logprobs]  # one per position: the sampled token's
-            return Completion(list(ids), [math.nan if value is None else value for value in values])
+            return list(ids), [math.nan if value is None else value for value in values]
 
         def ask() -> list[Completion] | None:
             if self._client is None:
@@ -224,23 +207,20 @@ class VLLMPolicy(Policy):
     ) -> None:
         self.chat: Chat | None = chat
         self.max_context: int | None = min(engine.max_context, context_length(model) or engine.max_context)
-        self.sampling = sampling
-        self._engine = engine
+        self.sampling, self._engine, self._refresh, self._decode = sampling, engine, refresh, chat.decode_reply
         stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
         self._end = ReplyEnd(chat.tokenizer, stop_ids, sampling.stop_at_answer)
-        self._decode = chat.decode_reply
-        self._refresh = refresh
         self._random: dict[int, np.random.Generator] = {}
         self._ids: dict[int, list[int]] = {}
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty contexts, one per sampling seed, with the policy's present weights."""
+        """As `Policy.begin`, with the policy's present weights."""
         self._refresh()
         self._random = {row: np.random.default_rng(seed) for row, seed in enumerate(seeds)}
         self._ids = {row: [] for row in self._random}
 
     def end(self, rows: Sequence[int]) -> None:
-        """Forget finished rows."""
+        """As `Policy.end`."""
         for finished in rows:
             del self._random[finished], self._ids[finished]
 
@@ -249,7 +229,7 @@ class VLLMPolicy(Policy):
         return self._engine.anyone(playing)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Append each request's tokens to its row and sample a reply."""
+        """As `Policy.reply`."""
         contexts = []
         for request in requests:
             if request.context_ids is not None:
@@ -276,13 +256,7 @@ def check_loadable(model: str | PreTrainedModel | PeftModel, args: StarPOConfig)
 
 
 def send_weights(generation: VLLMGeneration) -> None:
-    """Give vLLM the policy's present weights, adapters merged; all processes call it together.
-
-    TRL loads them into an engine of the same process, and sends them to a server over NCCL.
-
-    Raises:
-        VLLMServerError: On all processes, if a server does not get them.
-    """
+    """Give vLLM the policy's present weights, adapters merged; all processes call it together."""
     with _unchanged_base(generation.model):
         if generation.mode == "colocate":
             generation.sync_weights()

@@ -9,6 +9,7 @@ fit the reply format by such a switch (``enable_thinking``), or by an empty thou
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,7 @@ class Chat:
         end_of_turn_id: The token that closes an assistant's message, or ``None`` if the closing text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, if it refuses the system message or changes earlier messages when
-            later ones arrive, or if replies call tools and it cannot show them.
+        ChatTemplateError: If there is no template, or none that can be used append-only, with tools if there are any.
     """
 
     def __init__(
@@ -130,9 +130,6 @@ class Chat:
 
         The tags of the reply format become the tokens that a model would sample, if the tokenizer has any. Other
         control tokens in the text (a goal that the oracle repeats) stay text.
-
-        Raises:
-            ValueError: If ``text`` does not start with the forced prefix.
         """
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
@@ -153,11 +150,7 @@ class Chat:
 
     @cached_property
     def call_format(self) -> str:
-        """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``: the one that the model has learnt.
-
-        Raises:
-            ChatTemplateError: If calls are written in no form that is read here.
-        """
+        """The form of the tool calls that the model has learnt, one of ``ragen_envs.CALL_FORMATS``."""
         called = {**_assistant(""), "tool_calls": [{"type": "function", "id": "probe0001", "function": _CALL}]}
         try:
             written = self._render([_user(_FIRST), called], tools=_TOOLS).rpartition(_FIRST)[2]
@@ -168,8 +161,6 @@ class Chat:
             if (CallFormat().read(begin + written.partition(begin)[2]) or ())[:1] == (json.dumps(_CALL),):
                 return form
         raise self._refused_tools(f"writes calls in a form that is not read here, such as {written!r:.200}")
-
-    # What the template writes
 
     def _ids(
         self,
@@ -247,8 +238,6 @@ class Chat:
             raise ChatTemplateError(f"{self._name} refuses a conversation ({error}); {remedy}") from error
         return f"{text.rstrip()}\n\n{END_THINK}\n\n" if self._ends_thought and add_generation_prompt else text
 
-    # Which template can be used, and how
-
     @property
     def _name(self) -> str:
         name = self.tokenizer.name_or_path
@@ -263,7 +252,11 @@ class Chat:
             )
         if self._keeps_thoughts(own):
             return own
-        training = self._training_template()
+        from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
+
+        training = None
+        with suppress(ValueError):  # a template that TRL does not know
+            training = get_training_chat_template(self.tokenizer)
         # TRL trains with it, also where it drops thoughts (GLM-4-MoE). Replies are not taken from it.
         if training is not None and self._appends(_REPLY, [_REPLY], _user(_NEXT), training):
             return training
@@ -280,14 +273,6 @@ class Chat:
             "not be trained exactly as they were sampled; set tokenizer.chat_template to a version for text that only "
             "appends (that keeps past <think> blocks and the system message where they are)"
         )
-
-    def _training_template(self) -> str | None:
-        from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
-
-        try:
-            return get_training_chat_template(self.tokenizer)
-        except ValueError:  # a template that TRL does not know
-            return None
 
     def _fit_thinking(self, think: bool) -> None:
         wrong = END_THINK if think else THINK

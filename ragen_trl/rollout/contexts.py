@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
+from ragen_trl.config.checks import context_function
 from ragen_trl.errors import OptionError
 from ragen_trl.trajectory import Turn
 
 if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
     from ragen_trl.rollout.chat import Chat
 
 Context = Callable[[Sequence[Turn], str], Sequence[Mapping[str, str]] | None]
@@ -27,39 +29,28 @@ ended the episode: a critic values what the model would have read next.
 
 @dataclass(frozen=True)
 class ContextRule:
-    """When and how a context is built again.
-
-    Attributes:
-        window: The model sees the rules and so many turns at most, the one to answer included.
-        write: The model sees what this function writes, instead of a window.
-    """
+    """When and how a context is built again: to a ``window`` of turns, or as the function ``write`` says."""
 
     window: int | None = None
     write: Context | None = None
 
     def rebuilt(
-        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
+        self, chat: "Chat", turns: Sequence[Turn], opening: str, observation: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """The context before the next reply: `Turn.context_ids` and `Turn.prompt_ids`; ``None`` if it grows.
 
-        Args:
-            chat: The policy's chat.
-            turns: The turns so far, at least one.
-            openings: The message of each of them and of the next one, as the first message of a conversation.
-            observation: The user message to answer.
-
-        Raises:
-            OptionError: If the function fails or returns something else than messages, or an assistant's message does
-                not begin as the model's replies do.
+        ``turns`` is at least one turn, with its `Turn.opening`; ``opening`` is that of ``observation``, the message to
+        answer. `OptionError` if the function fails or returns something else than messages.
         """
         if self.write is not None:
-            return self._written(self.write, chat, turns, openings[-1])
+            return self._written(self.write, chat, turns, opening)
         if self.window is None or len(turns) < self.window:
             return None
         first = len(turns) - self.window + 1
-        kept, ids = turns[first:], list(chat.start(openings[first]))
+        kept = turns[first:]
         if not kept:  # the message is the opening, and before it is nothing
-            return (), tuple(ids)
+            return (), tuple(chat.start(opening))
+        ids = list(chat.start(kept[0].opening))
         for turn, following in zip(kept, kept[1:], strict=False):
             ids += turn.reply_ids
             ids += chat.extend(ids[-1], following.observation)
@@ -107,9 +98,11 @@ def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"{opening}\nActions so far: {', '.join(taken) or 'none'}"}]
 
 
-def context_rule(window: int | None, context: Context | None) -> ContextRule | None:
-    """The rule that these options ask for; ``None``: the context only grows."""
-    return None if window is None and context is None else ContextRule(window, context)
+def context_rule(args: "StarPOConfig") -> ContextRule | None:
+    """The rule that the options ask for; ``None``: the context only grows."""
+    if args.context is not None:
+        return ContextRule(write=context_function(args.context))
+    return None if args.window_turns is None else ContextRule(args.window_turns)
 
 
 def _texts(messages: Any) -> list[str] | None:

@@ -33,8 +33,7 @@ class ControlTokens:
     """The tokens of a tokenizer that no environment may write: its special tokens, and added ones in brackets.
 
     The tags of the reply format are among them where the tokenizer has them as tokens (Qwen3: ``<think>``). Only a
-    whole example of a reply may show them. A tokenizer without a Rust backend spells hidden ones character by
-    character.
+    whole example of a reply may show them.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -12,9 +12,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from ragen_envs import EnvError
 from ragen_trl.config.options import DEFAULT_WORKERS
@@ -30,16 +30,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """A call that failed.
+    """A call that failed: a crash with its exception, or one that hangs, without."""
 
-    Attributes:
-        kind: One of `FAILURES`.
-        text: The traceback, or the message of an `EnvError`; for a call that hangs, the stack of its thread.
-        error: The exception; ``None`` for a call that hangs.
-    """
-
-    kind: str
-    text: str
+    kind: str  # one of FAILURES
+    text: str  # the traceback, or the message of an EnvError; for a call that hangs, the stack of its thread
     error: Exception | None = field(default=None, compare=False)
 
 
@@ -53,9 +47,6 @@ class EnvExecutor:
         workers: Number of threads at most. 0 runs the calls one after the other in the thread that calls `run`, for
             environments that only one thread may use.
         timeout: Seconds that a call may take, measured on the wall clock from its start; ``None`` for no limit.
-
-    Raises:
-        ValueError: If ``workers`` is negative, ``timeout`` is not positive, or there is a timeout but no worker.
     """
 
     def __init__(self, workers: int = DEFAULT_WORKERS, timeout: float | None = None) -> None:
@@ -71,35 +62,59 @@ class EnvExecutor:
         """What each call returns, or its `Failure`, in order. The first failure of every kind is logged."""
         if not self.workers:
             return [self.attempt(call) for call in calls]
-        batch, more = _Batch(calls), 1
-        with batch.changed:
+        waiting, outcomes = deque(enumerate(calls)), dict[int, T | Failure]()
+        running: dict[int, tuple[float, int]] = {}  # began when, in which thread; who takes a call out finishes it
+        faults: list[BaseException] = []
+        over = threading.Event()  # set at the end alone: waking this thread would slow the others down
+
+        def finished(index: int, outcome: T | Failure) -> bool:
+            if running.pop(index, None) is None:
+                return False
+            outcomes[index] = outcome
+            if len(outcomes) == len(calls):
+                over.set()
+            return True
+
+        def work() -> None:
             try:
-                while batch.left and batch.fault is None:
-                    more = min(more, self.workers - batch.threads, len(batch.waiting))
-                    for _ in range(more):
-                        threading.Thread(target=batch.work, name="environment", daemon=True).start()
-                    batch.threads += more
-                    batch.changed.wait(self._pause(batch))
-                    if self.timeout is not None:
-                        batch.give_up(self.timeout)
-                    more = max(1, 3 * batch.threads)
-            finally:
-                batch.waiting.clear()  # after Ctrl-C no call begins any more
-        if batch.fault is not None:
-            raise batch.fault
-        return [self._warned_of(outcome) for outcome in batch.outcomes]
+                while waiting:
+                    index, call = waiting.popleft()
+                    running[index] = time.monotonic(), threading.get_ident()
+                    if not finished(index, _attempt(call)):
+                        break  # this thread was abandoned
+            except IndexError:
+                pass  # another thread has taken the last call
+            except BaseException as error:  # such as SystemExit: it is raised again where `run` was called
+                faults.append(error)
+                over.set()
+
+        threads, more = 0, 1  # without abandoned ones
+        try:
+            while len(outcomes) < len(calls) and not faults:
+                for _ in range(min(more, self.workers - threads, len(waiting))):
+                    threading.Thread(target=work, name="environment", daemon=True).start()
+                    threads += 1
+                over.wait(self._pause(bool(waiting) and threads < self.workers, running))
+                for index, (began, thread) in list(running.items()):
+                    if self.timeout is not None and time.monotonic() - began >= self.timeout:
+                        text = f"no answer within {self.timeout:g} s; the call is at\n{_stack(thread)}"
+                        threads -= finished(index, Failure("timeout", text))
+                more = max(1, 3 * threads)
+        finally:
+            waiting.clear()  # after Ctrl-C no call begins any more
+        if faults:
+            raise faults[0]
+        return [self._warned_of(outcomes[index]) for index in range(len(calls))]
 
     def attempt(self, call: Callable[[], T]) -> T | Failure:
         """What one call returns, or its `Failure`: run in this thread and without the time limit."""
         return self._warned_of(_attempt(call))
 
-    def _pause(self, batch: "_Batch[T]") -> float | None:
-        """Seconds until the next look at the batch; ``None`` to wait for the last call."""
-        if batch.waiting and batch.threads < self.workers:
-            return _PATIENCE
-        if self.timeout is None:
-            return None
-        first = min((began for began, _ in batch.running.values()), default=time.monotonic())
+    def _pause(self, may_grow: bool, running: Mapping[int, tuple[float, int]]) -> float | None:
+        """Seconds until the next look at the calls; ``None`` to wait for the last one."""
+        if may_grow or self.timeout is None:
+            return _PATIENCE if may_grow else None
+        first = min((began for began, _ in list(running.values())), default=time.monotonic())
         return max(_PATIENCE, first + self.timeout - time.monotonic())
 
     def _warned_of(self, outcome: T | Failure) -> T | Failure:
@@ -111,58 +126,9 @@ class EnvExecutor:
         return outcome
 
 
-class _Batch(Generic[T]):
-    """The calls of a batch, which of them run in which thread since when, and their results.
-
-    Everything is read and changed under the lock of ``changed``, which is notified when no call is left.
-    """
-
-    def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
-        self.outcomes: list[Any] = [None] * len(calls)
-        self.waiting = deque(range(len(calls)))
-        self.running: dict[int, tuple[float, int]] = {}
-        self.left = len(calls)
-        self.threads = 0  # without abandoned ones
-        self.fault: BaseException | None = None
-        self.changed = threading.Condition()
-        self._calls = calls
-
-    def work(self) -> None:
-        """Run calls until none is waiting, or until this thread has been abandoned."""
-        while True:
-            with self.changed:
-                if not self.waiting:
-                    return
-                index = self.waiting.popleft()
-                self.running[index] = time.monotonic(), threading.get_ident()
-            outcome: T | Failure | None = None
-            fault: BaseException | None = None
-            try:
-                outcome = _attempt(self._calls[index])
-            except BaseException as error:  # such as SystemExit: it is raised again where `run` was called
-                fault = error
-            with self.changed:
-                if self.running.pop(index, None) is None:
-                    return
-                self._finish(index, outcome, fault)
-
-    def give_up(self, timeout: float) -> None:
-        """Abandon the threads whose calls take longer."""
-        now = time.monotonic()
-        for index, (began, thread) in list(self.running.items()):
-            if now - began >= timeout:
-                del self.running[index]
-                self.threads -= 1
-                frame = sys._current_frames().get(thread)
-                stack = "".join(traceback.format_stack(frame)) if frame is not None else "(its thread is gone)\n"
-                text = f"no answer within {timeout:g} s; the call is at\n{stack}"
-                self._finish(index, Failure("timeout", text))
-
-    def _finish(self, index: int, outcome: T | Failure | None, fault: BaseException | None = None) -> None:
-        self.outcomes[index], self.fault = outcome, fault or self.fault
-        self.left -= 1
-        if not self.left or fault is not None:
-            self.changed.notify()
+def _stack(thread: int) -> str:
+    frame = sys._current_frames().get(thread)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread is gone)\n"
 
 
 def _attempt(call: Callable[[], T]) -> T | Failure:

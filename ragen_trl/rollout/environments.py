@@ -1,8 +1,13 @@
-"""Make the environments that a configuration describes and the chat in which they are played, and record both."""
+"""The environments that a configuration describes: as data, made, shared by rollouts, and recorded beside a model."""
 
 import json
 import logging
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +17,12 @@ from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, env_specs
+from ragen_trl.rollout.contexts import context_rule
+from ragen_trl.rollout.env_executor import EnvExecutor, Failure
+from ragen_trl.rollout.interfaces import Policy, Start, TurnEnv
+from ragen_trl.rollout.loop import play
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.trajectory import Picture
+from ragen_trl.trajectory import Picture, Trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -23,10 +31,99 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EnvMaker = Callable[[], gymnasium.Env[str, str]]
+
 _OPTIONS = ("env", "env_kwargs", *LIMITS, *MANNER)
 """What ``play.json`` records: where a model plays and how."""
 _READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
 """Options that decide what a model reads and how its replies are read."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """One kind of environment of a run.
+
+    Attributes:
+        env: A Gymnasium id, or a function without arguments that makes a new environment.
+        kwargs: Keyword arguments of ``gymnasium.make`` that JSON can hold; empty for a function.
+
+    Example:
+        >>> EnvSpec("ragen/Sokoban-v0", {"dim_room": [5, 5]}).name
+        'Sokoban-v0'
+    """
+
+    env: str | EnvMaker
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.env, str):
+            if isinstance(self.env, gymnasium.Env) or not callable(self.env):
+                raise OptionError(
+                    f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment each time"
+                )
+            if self.kwargs:
+                raise OptionError(f"env_kwargs is {self.kwargs}, but env is a function; set them inside the function")
+        try:
+            json.dumps(self.kwargs)
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                f"env_kwargs {self.kwargs!r} of {self.env} cannot be written as JSON ({error}); pass a function that "
+                "makes the environment with them"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """The id without its namespace, or the function's name. `unique_names` tells equal names apart."""
+        if isinstance(self.env, str):
+            return self.env.rpartition("/")[2].rpartition(":")[2]
+        maker = self.env.func if isinstance(self.env, partial) else self.env
+        return getattr(maker, "__name__", type(maker).__name__)
+
+    @property
+    def label(self) -> str:
+        """The whole id, or the function's name; for data sets."""
+        return self.env if isinstance(self.env, str) else self.name
+
+    @property
+    def key(self) -> tuple[str | EnvMaker, str]:
+        """Equal for specs that describe the same environment, whatever the order of their keyword arguments."""
+        return self.env, json.dumps(self.kwargs, sort_keys=True)
+
+
+def env_specs(
+    envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: "StarPOConfig"
+) -> list[EnvSpec]:
+    """The environments of a run, none of them twice; ``args.env_kwargs`` belong to a single id."""
+    listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
+    kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+    if not listed:
+        raise OptionError("the list of environments is empty; name at least one")
+    if kwargs and (len(listed) > 1 or isinstance(listed[0], EnvSpec)):
+        raise OptionError(
+            f"env_kwargs is {kwargs}, which is for a single id; with several environments or a spec, give each its "
+            "own: env=[EnvSpec(id, kwargs), …]"
+        )
+    specs = [env if isinstance(env, EnvSpec) else EnvSpec(env, kwargs) for env in listed]
+    (most, times), *_ = Counter(spec.key for spec in specs).most_common()
+    if times > 1:
+        raise OptionError(f"{most[0]} with {most[1]} is listed {times} times; list it once, and set env_weights")
+    return specs
+
+
+def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
+    """Different names for metrics. Where names are equal, the keyword arguments that differ are added.
+
+    Example:
+        >>> unique_names([EnvSpec("ragen/FrozenLake-v0", {"size": 4}), EnvSpec("ragen/FrozenLake-v0", {"size": 5})])
+        ['FrozenLake-v0(size=4)', 'FrozenLake-v0(size=5)']
+    """
+    names = []
+    for spec in specs:
+        others = [other.kwargs for other in specs if other.name == spec.name]
+        told = {key: value for key, value in spec.kwargs.items() if any(other.get(key) != value for other in others)}
+        text = ",".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in told.items())
+        names.append(f"{spec.name}({text})" if text else spec.name)
+    return [name if names.count(name) == 1 else f"{name}#{place}" for place, name in enumerate(names)]
 
 
 def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None) -> AgentTurns:
@@ -39,7 +136,6 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
         kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
     Raises:
-        gymnasium.error.NameNotFound: If the id is unknown.
         OptionError: If ``env`` is a function and there are keyword arguments, or ``observation`` is not for ``env``.
     """
     if kwargs is None:
@@ -73,17 +169,14 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
 
 def about(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The environment's description of itself for a summary, `TextEnv.about`; empty if it has none."""
-    turns = make_turns(env, args, kwargs)
-    found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
-    turns.close()
-    return found
+    with closing(make_turns(env, args, kwargs)) as turns:
+        return turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
 
 
 def played_later(env: str | EnvMaker, args: "StarPOConfig") -> list[EnvSpec]:
     """Where a model plays that learns from demonstrations in ``env``: there, or where `TextEnv.learnt_for` says."""
-    turns = make_turns(env, args)
-    named = turns.unwrapped.learnt_for if isinstance(turns.unwrapped, TextEnv) else None
-    turns.close()
+    with closing(make_turns(env, args)) as turns:
+        named = turns.unwrapped.learnt_for if isinstance(turns.unwrapped, TextEnv) else None
     return [EnvSpec(*named)] if named else env_specs(env, args)
 
 
@@ -93,11 +186,7 @@ def make_chat(
     args: "StarPOConfig",
     picture_text: Callable[[Picture], str] | None = None,
 ) -> Chat:
-    """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``.
-
-    Raises:
-        ChatTemplateError: If the tokenizer's template is missing, rewrites history or lacks one of the variables.
-    """
+    """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``."""
     variables = args.chat_template_kwargs
     return Chat(
         tokenizer,
@@ -110,10 +199,114 @@ def make_chat(
     )
 
 
-def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
-    """Let an environment's demonstrated replies have the form of calls that the chat's model is used to."""
-    if isinstance(turns, ToolTurns):
-        turns.call_format = chat.call_format
+@dataclass
+class _Made:
+    spec: EnvSpec
+    turns: AgentTurns
+    hangs: bool = False
+
+
+class EnvPool:
+    """Environments that are made once, since a store is slow to start, and played again in every rollout.
+
+    Args:
+        args: Turn limits, penalties and reply format of all environments, and how they are stepped.
+        adapt: Called with each environment that is made.
+    """
+
+    def __init__(self, args: "StarPOConfig", adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
+        self._args, self._adapt = args, adapt
+        self._executor = EnvExecutor(args.env_workers, args.env_timeout)
+        self._made: dict[tuple[str | EnvMaker, str], list[_Made]] = {}
+
+    def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
+        """One environment per row, in order; all may be played side by side.
+
+        Equal rows get different instances. The next call returns the same ones again, but for those that hang.
+        """
+        used: Counter[tuple[str | EnvMaker, str]] = Counter()
+        taken = []
+        for spec in specs:
+            made, place = self._made.setdefault(spec.key, []), used[spec.key]
+            if place == len(made):
+                made.append(_Made(spec, self._make(spec)))
+            elif made[place].hangs:
+                made[place] = _Made(spec, self._make(spec))
+            taken.append(made[place].turns)
+            used[spec.key] += 1
+        return taken
+
+    def play(self, envs: Sequence[TurnEnv], policy: Policy, starts: Sequence[Start]) -> list[Trajectory]:
+        """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced.
+
+        After Ctrl-C the pool makes new ones: threads that were abandoned may still be inside the old ones.
+        """
+        args = self._args
+        try:
+            return play(
+                envs,
+                policy,
+                starts,
+                max_length=args.max_completion_length,
+                executor=self._executor,
+                cut_penalty=args.cut_penalty,
+                renew=self.replace,
+                rule=context_rule(args),
+                batch_size=args.rollout_batch_size,
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._made.clear()  # and none is closed, as where a thread hangs
+            raise
+
+    def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
+        """Make a new environment instead of one that failed, and hand it out from now on.
+
+        An environment that crashed stays if no other can be made; otherwise it is closed, in a thread, because that may
+        take any time. One that hangs is never handed out again and not closed: a thread is still inside it.
+        """
+        made = next(made for made in self._all() if made.turns is failed)
+        made.hangs = failure.error is None
+        new = self._make(made.spec)
+        if not made.hangs and self._args.env_workers:
+            threading.Thread(target=_close, args=(made.turns,), daemon=True).start()  # its crash was logged
+        elif not made.hangs:
+            _close(made.turns)  # it may have to stay in the thread that made it
+        made.turns, made.hangs = new, False
+        return new
+
+    def close(self) -> None:
+        """Close all environments but those that hang. The pool can be used again."""
+        for made in self._all():
+            if not made.hangs:
+                _close(made.turns)
+        self._made.clear()
+
+    def _all(self) -> list[_Made]:
+        return [made for of_key in self._made.values() for made in of_key]
+
+    def _make(self, spec: EnvSpec) -> AgentTurns:
+        turns, others = make_turns(spec.env, self._args, spec.kwargs), [made.turns for made in self._all()]
+        if any(turns.unwrapped is other.unwrapped for other in others):
+            raise OptionError(
+                f"the function {spec.label} returned an environment that it had returned before, but several are "
+                "played at the same time; make a new one in every call"
+            )
+        if self._args.force_reply_prefix and any(turns.reply_prefix != other.reply_prefix for other in others):
+            raise OptionError(
+                f"replies to {spec.label} start with {turns.reply_prefix}, and replies to the other environments with "
+                f"{others[0].reply_prefix}, but the same prefix is forced on all; make them equal, or set "
+                "force_reply_prefix=False"
+            )
+        self._adapt(turns)
+        return turns
+
+
+def _close(turns: AgentTurns) -> None:
+    try:
+        turns.close()
+    except Exception as error:  # its results are there, and nobody plays it again
+        logger.warning("an environment could not be closed: %r", error)
 
 
 def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
@@ -131,7 +324,6 @@ def load_play_options(model: str | None) -> dict[str, Any]:
     """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
 
     Only options of play are read: a stranger's model must not say where a run is written or what is pushed.
-    `OptionError` if the file cannot be read.
     """
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
@@ -154,14 +346,8 @@ def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | Non
             )
 
 
-def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
-    """What a model's ``play.json`` says otherwise than ``args`` of what the model reads in these environments.
-
-    Example:
-        ``"think is True, and was False; max_turns is 5, and was 4"``
-    """
-    recorded = load_play_options(model)
-    own = len(specs) == 1 and specs[0].env == recorded.get("env")
-    names = [name for name in (*_READ, *(LIMITS if own else ())) if name in recorded and name != "format_penalty"]
-    unlike = [name for name in names if recorded[name] != getattr(args, name)]
-    return "; ".join(f"{name} is {getattr(args, name)!r}, and was {recorded[name]!r}" for name in unlike)
+def unlike_recorded(model: str | None, args: "StarPOConfig") -> str:
+    """What a model's ``play.json`` says otherwise than ``args``: ``"think is True, and was False"``."""
+    recorded, own = load_play_options(model), vars(args)
+    unlike = [name for name in _READ if name in recorded and recorded[name] != own[name]]
+    return "; ".join(f"{name} is {own[name]!r}, and was {recorded[name]!r}" for name in unlike)

@@ -58,31 +58,20 @@ class Outcome:
 class Episode:
     """One row of a rollout, while it is played.
 
-    Attributes:
-        start: The seeds with which it began.
-        env: The environment in which it is played.
-        last: The environment's last answer; at first the answer to ``reset``.
-        rule: When the policy's context is built again; ``None``: never.
-        turns: The turns so far.
-        openings: The message of each turn so far and of the next one, written as the first message of a conversation;
-            only with a rule.
-        length: Tokens of the turns so far.
-        context: Tokens that the policy's context holds now.
-        cost: Tokens of the trajectory's budget that the next message takes, counted as in a context that only grows, so
-            a rule does not change the length of an episode.
-        done: ``terminated``, ``truncated`` and ``limit`` of the `Trajectory`, or ``None`` while the episode goes on.
+    The next message costs as many tokens of the trajectory's budget as in a context that only grows, so a rule does not
+    change the length of an episode.
     """
 
     start: Start
     env: TurnEnv
-    last: Outcome
-    rule: ContextRule | None = None
+    last: Outcome  # the environment's last answer; at first to ``reset``
+    rule: ContextRule | None = None  # when the policy's context is built again
     turns: list[Turn] = field(default_factory=list)
-    openings: list[str] = field(default_factory=list)
-    length: int = 0
-    context: int = 0
-    cost: int = 0
-    done: dict[str, Any] | None = None
+    opening: str = ""  # `Turn.opening` of the last answer; only with a rule
+    length: int = 0  # tokens of the turns so far
+    context: int = 0  # tokens that the policy's context holds now
+    cost: int = 0  # tokens of the next message
+    done: dict[str, Any] | None = None  # ``terminated``, ``truncated`` and ``limit`` once the episode has ended
 
     def __post_init__(self) -> None:
         self._keep_opening()
@@ -148,7 +137,7 @@ class Episode:
             else:
                 message = tuple(chat.extend(last_token, shown.observation, shown.pictures))
             if self.rule is not None:
-                rebuilt = self.rule.rebuilt(chat, self.turns, self.openings, shown.observation)
+                rebuilt = self.rule.rebuilt(chat, self.turns, self.opening, shown.observation)
         self.cost = len(message)
         return rebuilt or (None, message)
 
@@ -165,6 +154,7 @@ class Episode:
             state=self.last.state,
             context_ids=request.context_ids,
             pictures=request.pictures,
+            opening=self.opening,
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)
@@ -180,7 +170,7 @@ class Episode:
                 "that can begin a conversation at a later turn, and a tool's result without its call says little; "
                 "leave window_turns and context unset"
             )
-        self.openings.append(self.env.opening)
+        self.opening = self.env.opening
 
 
 def tools_of(env: TurnEnv) -> tuple[dict[str, Any], ...]:
@@ -189,10 +179,7 @@ def tools_of(env: TurnEnv) -> tuple[dict[str, Any], ...]:
 
 
 def measure(trajectory: Trajectory) -> dict[str, float]:
-    """The numbers that are averaged over trajectories, in training and in evaluation.
-
-    What a turn's ``info`` does not tell, as one that a script made, counts as valid.
-    """
+    """The numbers that are averaged over trajectories; what a turn's ``info`` does not tell counts as valid."""
     infos = [turn.info for turn in trajectory.turns]
     return {
         "success": float(trajectory.success),

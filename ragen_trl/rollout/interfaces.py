@@ -46,26 +46,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Request:
-    """One row's request for a reply. A row is one episode of the rollout.
+    """One row's request for a reply. A row is one episode of the rollout, whose context the policy keeps."""
 
-    Attributes:
-        row: Index of the episode in this rollout. The policy keeps that row's context between requests.
-        observation: The user message to answer.
-        new_ids: Tokens to append to the row's context before sampling; ``()`` for a policy that reads text.
-        env: The environment itself, for scripted policies. A learned policy must not look at it.
-        room: Tokens that the budgets leave for the reply, or ``None`` for no limit.
-        context_ids: Tokens to read before ``new_ids`` instead of the row's context, where that was built again
-            (`contexts`); ``None`` otherwise.
-        pictures: Pictures of the user message, whose tokens are among ``new_ids``.
-    """
-
-    row: int
-    observation: str
-    new_ids: tuple[int, ...]
-    env: TurnEnv
-    room: int | None = None
-    context_ids: tuple[int, ...] | None = None
-    pictures: tuple[Picture, ...] = ()
+    row: int  # index of the episode in this rollout
+    observation: str  # the user message to answer
+    new_ids: tuple[int, ...]  # tokens to append to the row's context before sampling; () for a policy that reads text
+    env: TurnEnv  # for scripted policies; a learned policy must not look at it
+    room: int | None = None  # tokens that the budgets leave for the reply
+    context_ids: tuple[int, ...] | None = None  # tokens to read instead of the row's context, if that was built again
+    pictures: tuple[Picture, ...] = ()  # of the user message; their tokens are among new_ids
 
     def max_tokens(self, per_reply: int) -> int:
         """Tokens that the reply may have, if every reply may have ``per_reply``."""
@@ -74,21 +63,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the policy answered.
+    """What the policy answered; with ``error``, why a server gave no answer, and the other fields mean nothing."""
 
-    Attributes:
-        text: What the environment reads.
-        ids: Token ids for training; ``()`` for a policy without tokens.
-        logprobs: Log-probabilities of ``ids``.
-        cut: Whether a token limit ended the reply.
-        error: Why there is no reply, for a policy that asks a server and got no answer; the other fields then mean
-            nothing.
-    """
-
-    text: str
-    ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    cut: bool = False
+    text: str  # what the environment reads
+    ids: tuple[int, ...] = ()  # tokens for training; () for a policy without tokens
+    logprobs: tuple[float, ...] = ()  # of the ids
+    cut: bool = False  # whether a token limit ended the reply
     error: str | None = None
 
 
@@ -116,30 +96,6 @@ class Policy:
     def goes_on(self, playing: bool) -> bool:
         """Whether another turn is needed, given whether any row of this process still plays.
 
-        A policy whose replies need all processes at once answers for all of them; a process whose rows are all finished
-        then calls `reply` without requests.
+        A policy whose replies need all processes at once answers for all; those that are done `reply` to no request.
         """
         return playing
-
-
-class PolicyAround(Policy):
-    """Plays as policy ``inner`` does; a derived class changes what it overrides."""
-
-    def __init__(self, inner: Policy) -> None:
-        self.inner, self.chat, self.max_context = inner, inner.chat, inner.max_context
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """As ``inner`` does."""
-        self.inner.begin(seeds)
-
-    def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """As ``inner`` does."""
-        return self.inner.reply(requests)
-
-    def end(self, rows: Sequence[int]) -> None:
-        """As ``inner`` does."""
-        self.inner.end(rows)
-
-    def goes_on(self, playing: bool) -> bool:
-        """As ``inner`` does."""
-        return self.inner.goes_on(playing)

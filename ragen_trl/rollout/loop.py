@@ -25,7 +25,7 @@ from functools import partial
 
 from ragen_envs import EnvError
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.rollout.contexts import Context, ContextRule, context_rule
+from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Policy, Renew, Start, TurnEnv
@@ -47,9 +47,8 @@ def play(
     executor: EnvExecutor | None = None,
     cut_penalty: float = 0.0,
     renew: Renew | None = None,
-    window: int | None = None,
+    rule: ContextRule | None = None,
     batch_size: int | None = None,
-    context: Context | None = None,
 ) -> list[Trajectory]:
     """Play one episode in each environment; one trajectory each, in order. Threads change none of them.
 
@@ -63,9 +62,8 @@ def play(
         cut_penalty: What is added to the reward of a turn whose reply a token limit cut.
         renew: Called here, without a time limit, with an environment that failed. Without it, a caller must not use
             those of ``envs`` that exceeded a time limit.
-        window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
+        rule: What a policy with tokens reads instead of the whole episode; needs ``AgentTurns``.
         batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
-        context: Writes what such a policy reads, instead of a window (`contexts.Context`); both need ``AgentTurns``.
 
     Raises:
         ValueError: If the numbers of environments and starts differ.
@@ -75,7 +73,6 @@ def play(
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
-    rule = None if policy.chat is None else context_rule(window, context)
     episodes: list[Episode] = []
     playing: list[int] = []
     policy.begin([start.sampling_seed for start in starts])

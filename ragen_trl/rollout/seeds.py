@@ -23,8 +23,7 @@ EVALUATION_END = 10_000
 REFILL = 500_000_000
 WARM_START = 1_000_000_000
 SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
-DRAWN = 8
-"""New start states that a curriculum has for each group."""
+DRAWN = 8  # new start states that a curriculum has for each group
 
 Hardness = Callable[[int], float]
 """The difficulty of an environment's start state by its seed."""
@@ -40,16 +39,9 @@ def training_starts(
     ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per environment. Within a rollout each
     environment comes as often as `interleave` says of ``env_weights``, in an order drawn from ``args.seed``.
 
-    Args:
-        args: The configuration.
-        num_envs: Number of environments. Each has the same start states as if it were alone in the run.
-        hardness: With a curriculum, the difficulty of a seed in each environment. In rollout r of the first C, an
-            environment with G groups plays different ones of the easiest share (r + 1) / C of 8 G new start states, or
-            of its ``num_train_seeds``.
-
-    Raises:
-        OptionError: If training would use seeds of something else, if there is not one positive weight per environment,
-            if the run has no end, or if there are too few seeds.
+    Each of ``num_envs`` environments has the same start states as if it were alone in the run. ``hardness`` is for a
+    curriculum, the difficulty of a seed in each: in rollout r of the first C, an environment with G groups plays
+    different ones of the easiest share (r + 1) / C of 8 G new start states, or of its ``num_train_seeds``.
     """
     size = args.groups_per_generation
     weights = [1.0] * num_envs if args.env_weights is None else args.env_weights
@@ -164,7 +156,7 @@ def in_passes(items: Sequence[int], rollouts: Sequence[int], random: np.random.G
 
 
 def evaluation_seeds(count: int) -> range:
-    """The first ``count`` evaluation seeds, always the same; `OptionError` if there are not that many."""
+    """The first ``count`` evaluation seeds, always the same."""
     if not 1 <= count <= SELECTION:
         raise OptionError(f"{count} evaluation episodes; there are {SELECTION} evaluation seeds, from 0 on")
     return range(count)

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,7 @@ from datasets import Dataset, IterableDataset
 from ragen_envs import NoOracleError, difficulty
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout import seeds
-from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, env_specs, unique_names
-from ragen_trl.rollout.environments import make_turns
+from ragen_trl.rollout.environments import EnvMaker, EnvSpec, env_specs, make_turns, unique_names
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -40,10 +39,6 @@ class Tasks:
     Attributes:
         specs: The environments, in an order that all processes share. Evaluation may add others after them.
         rows: What is trained on, one row per group in the order of play: the columns above, ``prompt``, ``env_index``.
-
-    Raises:
-        OptionError: If neither or both of ``env`` and ``dataset`` are given, if the description of an environment or of
-            the start states is wrong, or if training would use start states that are kept for something else.
     """
 
     def __init__(self, env: EnvLike | Sequence[EnvLike] | None, dataset: Dataset | None, args: "StarPOConfig") -> None:
@@ -80,7 +75,7 @@ class Tasks:
 
     @property
     def names(self) -> list[str]:
-        """Names of the environments, all different, for metrics."""
+        """Different names of the environments, for metrics."""
         return unique_names(self.specs)
 
     @property
@@ -106,11 +101,6 @@ class Tasks:
     def row(self, task: int, seed: int) -> dict[str, Any]:
         """The row of a start state, with all columns of the data set."""
         return dict(self.rows[self._first_rows[task, seed]])
-
-    def columns(self, starts: Iterable[tuple[int, int]]) -> dict[str, list[Any]]:
-        """What TRL gives reward functions of start states (environment, seed): the data set's columns."""
-        rows = [self.row(*start) for start in starts]
-        return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
 
     def digest_of_columns(self, task: int) -> str:
         """SHA-256 of the user's columns of an environment's start states; empty without such columns."""
@@ -151,14 +141,8 @@ class Tasks:
         """A user's own rows for TRL's evaluation, in their order, in environments of the run or in others.
 
         ``env`` may be missing if the run has one environment; it may be the name of a function of the run. Without a
-        column ``kwargs``, an environment of the run has the run's arguments.
-
-        Args:
-            dataset: The rows; a streamed data set is read to its end.
-            held_out: Whether a checkpoint may be chosen by them.
-
-        Raises:
-            OptionError: If they do not describe start states, or are held out and the run trains on one of them.
+        column ``kwargs``, an environment of the run has the run's arguments. A streamed data set is read to its end.
+        ``held_out`` rows, by which a checkpoint may be chosen, must not be trained on.
         """
         if isinstance(dataset, IterableDataset):
             dataset = Dataset.from_list(list(dataset))
@@ -176,14 +160,8 @@ class Tasks:
 
         If every group of the run has a new start state, so has every extra group, from a range of seeds of their own.
         If the start states are a fixed set, the extra ones are drawn from it, first those that this rollout has not
-        played. In a curriculum both are as easy as the rollout's.
-
-        Args:
-            rollout: Number of the rollout in the run, from 0.
-            attempt: Number of the extra rollout for it, from 0.
-
-        Returns:
-            One row per group, for all processes together. Equal arguments give equal rows.
+        played. In a curriculum both are as easy as the rollout's. ``rollout`` counts from 0 in the run, ``attempt`` in
+        the rollout; equal numbers give equal rows, one per group.
         """
         args, size = self._args, self._args.groups_per_generation
         first = rollout % (len(self.rows) // size) * size
@@ -226,7 +204,7 @@ class Tasks:
 
 
 def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
-    """The difficulty of an environment's start state by its seed, remembered; `OptionError` if it does not say."""
+    """The difficulty of an environment's start state by its seed, remembered."""
     turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
 
     @functools.cache
@@ -235,10 +213,7 @@ def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
         try:
             return difficulty(turns())
         except NoOracleError as error:
-            raise OptionError(
-                f"curriculum_rollouts is {args.curriculum_rollouts}, but {spec.label} does not say how hard a start "
-                f"state is ({error}); or leave curriculum_rollouts at 0"
-            ) from error
+            raise OptionError(f"{spec.label} has no difficulty ({error}); leave curriculum_rollouts at 0") from error
 
     return of
 

@@ -5,6 +5,7 @@ import platform
 import re
 import shlex
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -56,8 +57,6 @@ def package_version() -> str:
 def _versions() -> dict[str, str]:
     found = {}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers.integrations import deepspeed
 
 
 def _zero3(value: torch.Tensor) -> Any:
@@ -74,19 +73,6 @@ def part_of(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return padded[first : first + size].clone()
 
 
-def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Copy all weights, either of which may be divided, one at a time; ``ValueError`` if the models differ in them."""
-    theirs, ours = (dict(model.state_dict(keep_vars=True)) for model in (source, target))
-    if theirs.keys() != ours.keys():
-        raise ValueError(f"they differ in {sorted(theirs.keys() ^ ours.keys())[:3]}")
-    for name, value in ours.items():
-        weight = whole(theirs[name])
-        if tuple(weight.shape) != whole_shape(value):
-            raise ValueError(f"{name} has shape {tuple(weight.shape)} and {whole_shape(value)}")
-        held = part(value)
-        held.copy_(part_of(weight.to(held), value))
-
-
 def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
     """Copy the first process's weights to all, one by one through the processes' device, before they are divided."""
     if not torch.distributed.is_initialized():
@@ -119,16 +105,13 @@ def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def load_whole_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Read what `whole_optimizer` gave, divided as the parameters are."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    states = {}
-    for index, state in saved["state"].items():
-        states[index] = {name: _divided_as(value, parameters[index]) for name, value in state.items()}
+    states = {index: dict(state) for index, state in saved["state"].items()}
+    for index, state in states.items():
+        value = parameters[index]
+        for name, moment in state.items():
+            if moment.shape and isinstance(value, DTensor):  # a count of steps has no shape
+                state[name] = distribute_tensor(moment.to(value.device), value.device_mesh, value.placements)
     optimizer.load_state_dict({**saved, "state": states})
-
-
-def _divided_as(moment: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    if not moment.shape or not isinstance(value, DTensor):  # a count of steps has no shape
-        return moment
-    return distribute_tensor(moment.to(value.device), value.device_mesh, value.placements)
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> torch.Tensor:
@@ -154,16 +137,6 @@ def any_nonzero(values: Iterable[torch.Tensor]) -> bool:
     if divides:
         torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
     return bool(found)
-
-
-@contextmanager
-def built_whole() -> Iterator[None]:
-    """Transformers divides a model that it builds while ZeRO-3 is configured, but not in this block."""
-    kept, deepspeed._hf_deepspeed_config_weak_ref = deepspeed._hf_deepspeed_config_weak_ref, None
-    try:
-        yield
-    finally:
-        deepspeed._hf_deepspeed_config_weak_ref = kept
 
 
 def divide_by_layer(model: nn.Module, layers: type[nn.Module], device: torch.device) -> None:

@@ -10,26 +10,18 @@ from ragen_trl.errors import UserError
 
 
 class SqliteFile:
-    """An open SQLite file. A derived class says what it holds, and raises its own ``error`` about the file.
+    """An open SQLite file. A derived class says what it holds.
 
     Where threads share the connection, the derived class must lock it. Another process that writes is waited for
     ``timeout`` seconds.
-
-    Attributes:
-        error: The class of error that is raised if the file is not of this format, or cannot be opened.
-        purpose: What the file is, in messages.
-        application: ``application_id`` of the format.
-        version: ``user_version`` of the format.
-        schema: Statements that create the tables.
-        pragmas: Statements for every connection.
     """
 
-    error: ClassVar[type[UserError]]
-    purpose: ClassVar[str]
-    application: ClassVar[int]
-    version: ClassVar[int]
-    schema: ClassVar[tuple[str, ...]]
-    pragmas: ClassVar[tuple[str, ...]] = ()
+    error: ClassVar[type[UserError]]  # raised if the file is not of this format, or cannot be opened
+    purpose: ClassVar[str]  # what the file is, in messages
+    application: ClassVar[int]  # ``application_id`` of the format
+    version: ClassVar[int]  # ``user_version``
+    schema: ClassVar[tuple[str, ...]]  # statements that create the tables
+    pragmas: ClassVar[tuple[str, ...]] = ()  # statements for every connection
 
     def __init__(self, path: str | Path, timeout: float = 30.0, threads: bool = False) -> None:
         self.path = Path(path)

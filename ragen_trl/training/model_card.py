@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvSpec
 from ragen_trl.system.atomic import write_atomically
 
 if TYPE_CHECKING:

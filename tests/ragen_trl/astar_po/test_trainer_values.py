@@ -12,7 +12,7 @@ from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.value_cache import Sample, ValueCache, value_key, value_settings
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvSpec
 from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.trainers import lottery, small_model
 

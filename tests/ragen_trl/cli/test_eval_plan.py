@@ -11,8 +11,7 @@ from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.players import EvalPlan
-from ragen_trl.rollout.env_specs import env_specs
-from ragen_trl.rollout.environments import save_play_options
+from ragen_trl.rollout.environments import env_specs, save_play_options
 
 LAKE, BANDIT, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Bandit-v0", "ragen/Sokoban-v0"
 

@@ -12,14 +12,12 @@ from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, to_examples, warm_start
-from ragen_trl.policies.api import ApiCache, ApiPolicy
-from ragen_trl.policies.api_client import ApiClient
+from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import env_specs
+from ragen_trl.rollout.environments import EnvPool, env_specs
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload

@@ -9,8 +9,7 @@ import gymnasium
 import pytest
 
 from ragen_envs import AgentTurns
-from ragen_trl.policies.api import BREAK, ApiCache, ApiPolicy, broken
-from ragen_trl.policies.api_client import ApiClient
+from ragen_trl.policies.api import BREAK, ApiCache, ApiClient, ApiPolicy, broken
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.rollout.control_tokens import TAGS
 from ragen_trl.rollout.interfaces import Start

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.policies.api_client import ApiAccessError, ApiClient, ApiError
+from ragen_trl.policies.api import ApiAccessError, ApiClient, ApiError
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer
 
 KEY = "sk-very-secret-0123456789"

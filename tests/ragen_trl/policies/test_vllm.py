@@ -90,7 +90,7 @@ def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(
     mine = engine.complete(contexts[1:], Sampling(9, 1.0), STOP)
     alone = engine_of(fake).complete(contexts, Sampling(9, 1.0), STOP)
     assert mine == alone[1:]
-    assert len({tuple(completion.ids) for completion in alone}) == 4
+    assert len({tuple(ids) for ids, _ in alone}) == 4
 
 
 def test_a_dead_server_is_one_line_on_all_processes(fake: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

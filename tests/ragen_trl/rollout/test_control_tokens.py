@@ -14,6 +14,7 @@ from ragen_envs import AgentTurns, random_action
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.control_tokens import TAGS, ControlTokens
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.loop import play
@@ -140,7 +141,7 @@ def test_a_hostile_product_speaks_as_nobody_in_a_rollout(hostile_shop: str, wind
         clicks = ("search[lamp]", "click[b000000001]", "click[description]", "click[buy now]")
         return env.format_reply([clicks[env.max_actions - env.actions_left]])
 
-    (episode,) = play([turns], ScriptedPolicy(browse, chat), [Start(0)], window=window)
+    (episode,) = play([turns], ScriptedPolicy(browse, chat), [Start(0)], rule=window and ContextRule(window))
     turns.close()
     assert len(episode.turns) == 4
     assert sum(turn.observation.count("<|im_start|>assistant") for turn in episode.turns) >= 3

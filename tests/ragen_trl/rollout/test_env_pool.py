@@ -12,8 +12,7 @@ from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import Failure
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvPool, EnvSpec
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import Lottery
 

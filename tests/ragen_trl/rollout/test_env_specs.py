@@ -2,7 +2,7 @@
 
 import gymnasium
 
-from ragen_trl.rollout.env_specs import EnvSpec, unique_names
+from ragen_trl.rollout.environments import EnvSpec, unique_names
 
 
 def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:

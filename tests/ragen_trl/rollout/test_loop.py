@@ -8,6 +8,7 @@ from gymnasium import make
 import ragen_envs
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
@@ -205,7 +206,7 @@ def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_thi
     turns = ragen_envs.AgentTurns(ragen_envs.Bandit(), max_turns=4, max_actions=4, max_actions_per_turn=1, think=False)
     turns.step = lambda reply: ("next", 0.0, len(reader.read) == 4, False, {})  # type: ignore[assignment,method-assign]
     reader = Reader(CHAT, max_context=4000)
-    (trajectory,) = play([turns], reader, starts(1), window=2)
+    (trajectory,) = play([turns], reader, starts(1), rule=ContextRule(2))
     assert [turn.context_ids is None for turn in trajectory.turns] == [True, True, False, False]
     before = 0
     for place, (request, turn) in enumerate(zip(reader.read, trajectory.turns, strict=True)):

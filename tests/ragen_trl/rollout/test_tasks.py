@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvSpec
 from ragen_trl.rollout.tasks import Tasks
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"

@@ -1,6 +1,5 @@
 """Every chat template that TRL ships: which are played, how a thought begins or is left out, and their variables."""
 
-
 import pytest
 from transformers import PreTrainedTokenizerFast
 

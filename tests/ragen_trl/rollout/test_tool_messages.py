@@ -83,9 +83,11 @@ def played(name: str) -> Trajectory:
 def test_the_form_of_calls_is_that_of_the_template(name: str) -> None:
     chat = chat_of(name)
     assert chat.call_format == FORMS[name]
-    message = {"role": "assistant", "content": "", "tool_calls": [
-        {"type": "function", "function": {"name": "write", "arguments": {"text": "a"}}}
-    ]}
+    message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": "write", "arguments": {"text": "a"}}}],
+    }
     shown = chat._render([{"role": "user", "content": "?"}, message])
     assert written(chat.call_format, WRITE) in shown
 

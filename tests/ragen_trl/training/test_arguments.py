@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import EnvSpec
 from tests.support.ragen_trl.trainers import (
     LAKE,
     lottery,

@@ -11,9 +11,7 @@ from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, picture_processor
-from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import EnvSpec
-from ragen_trl.rollout.environments import make_chat
+from ragen_trl.rollout.environments import EnvPool, EnvSpec, make_chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.tiny_vision import build_tiny_vision_model, build_tiny_vision_tokenizer
