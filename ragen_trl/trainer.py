@@ -233,7 +233,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         if self.critic is not None:  # it values the states first, and then learns from the same returns
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
-                found, figures = critic_advantages(self.critic, rollout, self.args, self._total, self.state.global_step)
+                seed = [self.args.seed, self.state.global_step]
+                found, figures = critic_advantages(self.critic, rollout, self.args, self._total, seed)
             self.record("train", figures)
             return found
         if self.args.advantage == "group":
@@ -631,11 +632,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
                 # is computed even if it is filler, because processes exchange gradients in it.
                 return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-            # Its engine wants a loss with a graph, and takes every step: filler is computed, with gradients of 0, and a
-            # step of nothing else has the learning rate 0, until the schedule sets it again.
+            # Its engine wants a loss with a graph, and takes every step: one with gradients of 0, and where nothing is
+            # learnt with the learning rate 0, until the schedule sets it again.
             if skips and last:
                 for group in self.optimizer.param_groups:
                     group["lr"] = 0.0
+            return 0.0 * self._scorer(model, inputs, entropies=False).logprobs.sum()
         self._add_other_segments(inputs)
         mask = sampled_mask(inputs)
         self._loss_run = run = _LossRun([], mask.sum().double(), set())
@@ -659,7 +661,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             bonus = aggregate(scores.entropies, mask, "token_mean", inputs["step_tokens"])
             loss = loss - self.args.entropy_coef * bonus
         self._check_update(loss, scores, inputs, mask)
-        if last and not skips:
+        if last:
             self.record("train", self._means.taken(self._total, self.accelerator.num_processes))
         return loss
 

@@ -22,8 +22,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 import trl
 from accelerate.utils import gather_object
+from transformers import Trainer
 from trl import GRPOTrainer
 
 from ragen_trl.errors import UserError
@@ -39,6 +41,8 @@ _METHODS = {
     "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "compute_entropy"),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
 }
+# What `StarPOTrainer` overrides of Transformers: under another name nothing would load a critic, or check a gradient.
+_OF_TRANSFORMERS = ("_prepare_for_training", "_get_grad_norm", "_save_checkpoint")
 _ATTRIBUTES = ("_pending_metrics", "_pending_extra_logs", "_metrics", "_logs", "_buffered_inputs")
 
 
@@ -55,9 +59,12 @@ def check_seams(trainer: GRPOTrainer) -> None:
         missing = [one for one in parameters if one not in known]
         if missing:
             raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {remedy}")
-    for name in _ATTRIBUTES:
+    for name in _ATTRIBUTES if not trainer.use_vllm else (*_ATTRIBUTES, "_last_loaded_step"):
         if not hasattr(trainer, name):
             raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {remedy}")
+    for name in _OF_TRANSFORMERS:
+        if not hasattr(Trainer, name):
+            raise UserError(f"Transformers {transformers.__version__} has no Trainer.{name}; install an older version")
     if not trl.__version__.startswith(tuple(f"{one}." for one in TESTED)):
         logger.info("TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, tested)
 

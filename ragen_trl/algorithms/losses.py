@@ -81,6 +81,9 @@ def policy_loss(
         >>> policy_loss(zeros, zeros, torch.tensor([2.0]), mask, torch.ones(1), 2, 1).loss
         tensor(-2.)
     """
+    if advantages.shape not in (logprobs.shape[:1], logprobs.shape):
+        expected = f"({len(logprobs)},) or {tuple(logprobs.shape)}"
+        raise ValueError(f"advantages have the shape {tuple(advantages.shape)}; give {expected}")
     off = ~mask
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
     logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
@@ -104,7 +107,6 @@ def policy_loss(
         if unbiased_kl:
             kl = kl * ratio
         per_token = per_token + beta * kl
-        columns["kl"] = kl.detach()
     sums = per_token.masked_fill(off, 0.0).sum(dim=1)  # (B,)
     if kind == "grpo":
         loss = (sums / mask.sum(dim=1).clamp(min=1) * shares).sum() / step_trajectories

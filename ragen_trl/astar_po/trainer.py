@@ -76,10 +76,10 @@ class AStarPOTrainer(StarPOTrainer):
 
     reference: Reference  # type: ignore[assignment]  # here there always is one
 
-    def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
+    def __init__(self, model: Any, env: Any = None, args: Any = None, *more: Any, **kwargs: Any) -> None:
         if args is not None and not isinstance(args, AStarPOConfig):
-            raise ValueError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
-        super().__init__(model, env, args, **kwargs)
+            raise OptionError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
+        super().__init__(model, env, args, *more, **kwargs)
         self._tasks.check_rows_agree()
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}

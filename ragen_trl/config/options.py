@@ -9,6 +9,8 @@ import math
 from argparse import Action
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
+from os import PathLike
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from ragen_trl.errors import OptionError
@@ -59,11 +61,17 @@ def check_options(options: Any) -> None:
         if declared.name not in kinds:
             continue
         name, value = declared.name, getattr(options, declared.name)
-        kind = [kinds[name]] if get_origin(kinds[name]) is Literal else get_args(kinds[name]) or [kinds[name]]
+        kind = list(get_args(kinds[name])) if isinstance(kinds[name], UnionType) else [kinds[name]]
         if value is None and (type(None) in kind or declared.default is None):
             continue
         if get_origin(kind[0]) is Literal and value not in get_args(kind[0]):
             raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kind[0]))}")
+        if bool in kind and not isinstance(value, bool):
+            raise OptionError(f"{name} is {value!r}; give True or False")
+        if kind[0] is str and not isinstance(value, str | PathLike):
+            raise OptionError(f"{name} is {value!r}; give a text")
+        if get_origin(kind[0]) is list and not isinstance(value, list | tuple):
+            raise OptionError(f"{name} is {value!r}; give a list")
         if int in kind and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise OptionError(f"{name} is {value!r}; give a whole number")
         if dict[str, Any] in kind:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
@@ -185,7 +186,7 @@ class Critic:
         clip: float | None,
         minibatches: int = 1,
         epochs: int = 1,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
     ) -> dict[str, float]:
         """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss.
 
@@ -339,16 +340,17 @@ class Critic:
         return filler
 
 
-def _parts(rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
+def _parts(
+    rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int | Sequence[int]
+) -> Iterator[list[int]]:
     """The rows of each step; a trajectory's rows stay together. Every process makes the same number of steps."""
-    generator, rows_of = torch.Generator().manual_seed(seed), dict[int, list[int]]()
+    generator, rows_of = np.random.default_rng(seed), dict[int, list[int]]()
     for row in rows:
         rows_of.setdefault(owners[row], []).append(row)
     units = list(rows_of.values())
     for _ in range(epochs):
-        order = torch.randperm(len(units), generator=generator)
-        for part_of_epoch in order.tensor_split(minibatches):
-            yield [row for index in part_of_epoch.tolist() for row in units[index]]
+        for part_of_epoch in np.array_split(generator.permutation(len(units)), minibatches):
+            yield [row for index in part_of_epoch for row in units[index]]
 
 
 def _segments(trajectories: Sequence[Trajectory]) -> tuple[list[Trajectory], list[int]]:

@@ -70,11 +70,13 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         anchors = [() if summary.failed else summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
-    else:  # "mt_grpo"
+    elif args.advantage == "mt_grpo":
         earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
         earlier[:, -1:] = False
         outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
         turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
+    else:
+        raise NotImplementedError(f"advantage {args.advantage!r} has no estimator; write one, or override `advantages`")
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -120,11 +122,13 @@ def critic_credit(
         advantages, targets = bi_level_gae(
             turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
         )
-    else:  # "turn_gae"
+    elif args.advantage == "turn_gae":
         turn_values = torch.zeros_like(turn_rewards)
         turn_values[played] = values[first]
         by_turn, targets = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
+    else:
+        raise NotImplementedError(f"advantage {args.advantage!r} has no estimator with a critic; write one")
     return CriticCredit(advantages, targets, first if args.advantage == "turn_gae" else action_mask, action_mask)
 
 
@@ -133,7 +137,7 @@ def critic_advantages(
     rollout: RolloutBatch,
     args: StarPOConfig,
     total: Callable[[torch.Tensor], torch.Tensor],
-    seed: int,
+    seed: int | Sequence[int],
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """(L, T) advantages of this process's completion tokens by a critic, and the metrics of its update.
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from peft import LoraConfig
 
+from ragen_trl import StarPOTrainer
 from ragen_trl.errors import NotFiniteError
 from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
 from tests.support.ragen_trl.fake_vllm import LORA, fake_of, vllm_trainer
-from tests.support.ragen_trl.trainers import AnyReply, Lottery, logged, lottery, parameters
+from tests.support.ragen_trl.trainers import AnyReply, Lottery, as_with_deepspeed, logged, lottery, parameters
 
 
 @pytest.mark.parametrize("scale", ["unit", "paper"])
@@ -41,6 +42,18 @@ def test_the_first_step_is_reinforce_with_the_optimal_value_as_baseline(tmp_path
     expected = gradient(trainer.played, weights)
     moved = {name: value - before[name] for name, value in parameters(trainer).items()}
     assert_same_step(expected, moved)
+
+
+def test_a_rollout_of_which_nothing_is_kept_moves_nothing_where_every_step_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: under DeepSpeed the filler went to the regression, which missed the reference's log-probabilities."""
+    monkeypatch.setattr(StarPOTrainer, "compute_loss", as_with_deepspeed(StarPOTrainer.compute_loss))
+    trainer = astar(tmp_path, draws(), num_generations=4, max_steps=2)
+    monkeypatch.setattr(trainer, "select_groups", lambda rollout: [])
+    before = parameters(trainer)
+    trainer.train()
+    assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
 
 
 @pytest.mark.parametrize("options", [{}, {"num_generations": 4, "filter_ratio": 0.5, "num_train_seeds": 6}])

@@ -143,3 +143,20 @@ def test_options_that_would_be_silently_wrong_or_fail_late_are_refused(changes: 
 
 def test_an_option_that_merely_has_no_effect_is_taken() -> None:
     assert config(gamma=0.5, critic_epochs=2, step_weight=0.5, image_size=200, log_kl=True, beta=0.1).gamma == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("log_kl", "false", "True or False"),
+        ("whiten_advantages", "off", "True or False"),
+        ("think", 1, "True or False"),
+        ("env_weights", "1,2", "a list"),
+        ("system_prompt", 3, "a text"),
+        ("max_turns", True, "a whole number"),
+        ("max_turns", "5", "a whole number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_and_not_read_as_true(name: str, value: Any, kind: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is {value!r}; give {kind}"):
+        StarPOConfig(**{**SMALL, name: value})

@@ -7,10 +7,11 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
+from transformers import TrainerCallback
 
-from ragen_trl import StarPOConfig
+from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.credit.estimators import critic_steps
-from tests.support.ragen_trl.trainers import Spy, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import Spy, as_with_deepspeed, lottery, parameters, small_model, small_trainer
 
 CRITIC = ("value_loss", "clip_fraction", "grad_norm", "explained_variance", "value_mean", "return_mean")
 RATE = 1e-2
@@ -87,6 +88,26 @@ def test_in_warm_up_the_critic_learns_alone(tmp_path: Path, peft: bool, rollouts
     assert all(not torch.equal(*pair) for pair in zip(critic_weights(trainer), critic, strict=True))
     assert trainer.batches == [] and trainer.state.global_step == 2
     assert all("critic/value_loss" in row for row in rows(trainer))
+
+
+def test_in_warm_up_the_policy_has_no_gradient_where_every_step_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed takes every step: its optimizer must not begin with moments of gradients that were not to count."""
+    monkeypatch.setattr(StarPOTrainer, "compute_loss", as_with_deepspeed(StarPOTrainer.compute_loss))
+    trainer = make(tmp_path, critic_warmup_steps=2, max_steps=3, entropy_coef=0.1)
+    moments: list[float] = []
+
+    class Moments(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            kept = trainer.optimizer.state_dict()["state"].values()
+            moments.append(max(float(one["exp_avg"].abs().max()) for one in kept))
+
+    trainer.add_callback(Moments())
+    trainer.train()
+    assert moments[:2] == [0.0, 0.0] and moments[2] > 0
+    first, second, third = rows(trainer)
+    assert "policy_loss" not in first and "policy_loss" not in second and "policy_loss" in third
 
 
 @pytest.mark.parametrize("iterations", [1, 4])

@@ -114,6 +114,19 @@ class Spy(StarPOTrainer):
         return super().policy_loss(model, inputs)
 
 
+def as_with_deepspeed(compute_loss: Any) -> Any:
+    """``compute_loss`` as it runs under DeepSpeed, whose engine itself does not run here."""
+
+    def loss(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.is_deepspeed_enabled = True
+        try:
+            return compute_loss(self, *args, **kwargs)
+        finally:
+            self.is_deepspeed_enabled = False
+
+    return loss
+
+
 def contexts(batch: dict[str, Any]) -> list[tuple[int, ...]]:
     """The unpadded rows of a batch without filler, sorted."""
     keys = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
