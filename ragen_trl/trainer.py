@@ -51,7 +51,7 @@ from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation, without_tied_head
-from ragen_trl.training.model_card import write_agent_card
+from ragen_trl.training.model_card import has_own_card, write_agent_card
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
@@ -819,7 +819,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if self.pictures is not None:
                 self.pictures.save(folder)
             save_play_options(folder, self._tasks.specs, self.args)
-        if self.is_world_process_zero() and not _internal_call:
+        if self.is_world_process_zero() and not (_internal_call or has_own_card(run) or has_own_card(folder)):
             self.create_model_card(run.name)
             if folder != run:
                 shutil.copyfile(run / "README.md", folder / "README.md")

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 _FILE = "README.md"
 _QUICK_START = re.compile(r"## Quick start\n.*?(?=## Training procedure\n)", re.DOTALL)
 _PROCEDURE = "## Training procedure\n"
+_BY_A_PROGRAM = re.compile(r"generated_from_trainer|base_model:adapter:|library_name: peft")
+
+
+def has_own_card(folder: Path) -> bool:
+    """Whether a folder has a card that a person wrote, which is left alone."""
+    path = folder / _FILE
+    return path.is_file() and not _BY_A_PROGRAM.search(path.read_text(encoding="utf-8"))
 
 
 def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:

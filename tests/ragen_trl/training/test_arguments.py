@@ -49,9 +49,6 @@ def test_trls_trainer_takes_no_argument_that_is_unknown_here() -> None:
     assert theirs - ours == {"tools", "rollout_func", "environment_factory"}  # an environment and a hook instead
 
 
-# One device, also on a machine with several GPUs, which is made up here
-
-
 # The card beside a saved model
 
 
@@ -68,6 +65,10 @@ def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
     assert shlex.split(command)[-2:] == ["--env", 'ragen/FrozenLake-v0:{"is_slippery": false}']
     assert "trained with StarPO-S" in card and "## Training procedure" in card
     assert {"play.json", "model.safetensors"} <= {path.name for path in (tmp_path / "model").iterdir()}
+    own = tmp_path / "model" / "README.md"
+    own.write_text("# What I found\n")
+    trainer.save_model(str(tmp_path / "model"))
+    assert own.read_text() == "# What I found\n"
 
 
 # What TRL's own tests of ``GRPOTrainer`` ask, asked of `StarPOTrainer`: the same options and reward functions
