@@ -127,4 +127,3 @@ def test_a_failed_sending_ends_training_with_one_line(tmp_path: Path, monkeypatc
     client.update_named_params = update
     with pytest.raises(VLLMServerError, match="failed .ConnectionError: gone"):
         trainer.train()
-    assert (tmp_path / "checkpoint-1").is_dir()  # of the last update
