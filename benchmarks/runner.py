@@ -107,6 +107,7 @@ def do(wanted: Sequence[Run], root: Path, options: argparse.Namespace, lock: int
 def do_at_once(every: Sequence[Run], root: Path, model: str, lock: int) -> list[str]:
     """The runs of a smoke test in one process, since starting it takes longer than such a run."""
     log = root / "log.txt"
+    print(f"{len(every)} small runs in one process, a minute or more; what it says goes to {log}", flush=True)
     if every[0].settings["kind"] == "agent":
         said = json.dumps([command[3:] for run in every for _, command in commands(run, root, model)])
         text = "import json, sys; from ragen_trl.cli.main import main; "
@@ -531,7 +532,11 @@ def main(command_line: Sequence[str] | None = None) -> int:
     if options.list and not options.question:
         print("\n".join(f"{name:21} {read(name)['title']}" for name in names))
         return 0
-    return max(ask(read(name), options) if not options.smoke else smoke(read(name), options) for name in names)
+    try:
+        return max(ask(read(name), options) if not options.smoke else smoke(read(name), options) for name in names)
+    except KeyboardInterrupt:
+        print("Stopped. What is finished is kept; the same command does the rest.", file=sys.stderr)
+        return 130
 
 
 def smoke(question: dict[str, Any], options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import write_atomically
 
-_USAGE = """usage: python -m ragen_trl COMMAND [options]
+_USAGE = """usage: ragen-trl COMMAND [options], or python -m ragen_trl COMMAND [options]
 
   train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
   warm-start  fine-tune a model on demonstrations and save it
@@ -192,7 +192,7 @@ def _warm_start(words: list[str]) -> int:
     warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
         write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
-    _say(f"saved to {folder}")
+    _say(f"saved to {folder}; to train it: python -m ragen_trl train --model {folder}")
     return 0
 
 

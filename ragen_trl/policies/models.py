@@ -41,6 +41,8 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
         found: PretrainedConfig = AutoConfig.from_pretrained(base or name, **({} if base else options))
     except (OSError, ValueError) as error:
         of_base = f" is an adapter of {base!r}, which" if base else ""
+        if (Path(name) / "model").is_dir():
+            raise ModelNotFoundError(f"{name!r} is the folder of a run; give the model in it: {name}/model") from error
         raise ModelNotFoundError(
             f"{name!r}{of_base} is neither a saved model's folder nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}). Check the spelling and the connection; of a run of `train` give the "
