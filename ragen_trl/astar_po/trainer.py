@@ -254,10 +254,10 @@ class AStarPOTrainer(StarPOTrainer):
     def _add_scores(self, batch: dict[str, Any]) -> None:
         rows_a_pass = self.args.per_device_train_batch_size
         with self.reference.model() as model:
-            batch["ref_per_token_logps"], _ = self.score(model, batch, rows_a_pass)
+            batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
         if batch["parted"]:
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
-            now, _ = self.score(self.model, batch, rows_a_pass)
+            now = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
