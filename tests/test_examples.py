@@ -18,7 +18,7 @@ from ragen_trl.cli.dry_run import shares
 SCRIPTS = ("starpo_frozen_lake", "astar_po_toyshop", "custom_trainer")
 # Enough demonstrations that the model succeeds at times; without, there is nothing to train on.
 SMALL = {
-    "starpo_frozen_lake": "--demonstrations 500 --noise 0.2 --per_device_train_batch_size 32 --eval_episodes 16 "
+    "starpo_frozen_lake": "--demonstrations 320 --noise 0.2 --per_device_train_batch_size 32 --eval_episodes 16 "
     "--max_steps 2",
     "astar_po_toyshop": "--demonstrations 64 --noise 0 --demo_epochs 9 --demo_batch_size 8 --demo_learning_rate 5e-3 "
     "--num_train_seeds 16 --reference_samples 4 --max_reference_samples 4 --per_device_train_batch_size 16 "

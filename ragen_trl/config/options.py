@@ -68,7 +68,8 @@ def check_options(options: Any) -> None:
             raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kind[0]))}")
         if bool in kind and not isinstance(value, bool):
             raise OptionError(f"{name} is {value!r}; give True or False")
-        if kind[0] is str and not (isinstance(value, str | PathLike) or callable(value)):  # `context` may be the function
+        # `context` may be the function itself.
+        if kind[0] is str and not (isinstance(value, str | PathLike) or callable(value)):
             raise OptionError(f"{name} is {value!r}; give a text")
         if get_origin(kind[0]) is list and not isinstance(value, list | tuple):
             raise OptionError(f"{name} is {value!r}; give a list")
