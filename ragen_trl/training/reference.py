@@ -56,7 +56,7 @@ class Reference:
         """Make the present policy the reference."""
         release(self._policy)
         self._weights = {name: part(value).clone() for name, value in self._trainable().items()}
-        self._holds_parts = self._is_divided()  # of the weights, as the policy does
+        self._parts = self._divided()  # of which weights this process holds a part
         self._is_base = self._is_fresh_lora()
         self._fingerprint: str | None = None  # of these weights, once it was asked for
         self.reanchored = True
@@ -118,7 +118,7 @@ class Reference:
             raise OptionError(
                 f"{path} belongs to another policy; resume with the model and adapter settings that the run began with"
             )
-        self._weights, self._holds_parts, self._fingerprint = weights, False, None
+        self._weights, self._parts, self._fingerprint = weights, set[str](), None
         self._is_base = self._is_fresh_lora(weights)
         self._align()
         self.reanchored = True
@@ -126,19 +126,20 @@ class Reference:
     def _trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: value for name, value in self._policy.named_parameters() if value.requires_grad}
 
-    def _is_divided(self) -> bool:
-        return any(is_divided(value) for value in self._policy.parameters())
+    def _divided(self) -> set[str]:
+        return {name for name, value in self._trainable().items() if is_divided(value)}
 
     def _align(self) -> None:
         """Bring the copied weights to where the policy's are: a launch may have moved or divided these since then."""
         release(self._policy)
-        divides = not self._holds_parts and self._is_divided()
+        # Under ZeRO-3 a base model is divided as it is loaded, and a LoRA, which is made later, by the launch.
+        newly = self._divided() - self._parts
         for name, weight in self._weights.items():
             parameter = self._policy.get_parameter(name)
             held = part(parameter)
             weight = weight.to(device=held.device, dtype=held.dtype)
-            self._weights[name] = part_of(weight, parameter).clone() if divides else weight
-        self._holds_parts = self._is_divided()
+            self._weights[name] = part_of(weight, parameter).clone() if name in newly else weight
+        self._parts |= newly
 
     def _exchange(self) -> None:
         """Let the copied weights and the policy's change places, in the very memory that optimizers and engines hold.
