@@ -237,15 +237,12 @@ def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     In WebShop's held-out splits a seed is the number of a goal, modulo their number, so the seeds kept for choosing a
     checkpoint would be goals that are reported: they play the other held-out split.
     """
-    seeds, kwargs = (
-        list(selection_seeds(args.num_eval_seeds)),
-        json_object("env_kwargs", evaluated(run, args).env_kwargs),
-    )
+    seeds = list(selection_seeds(args.num_eval_seeds))
+    kwargs = json_object("env_kwargs", evaluated(run, args).env_kwargs)
     if run.env == "ragen/WebShop-v0" and kwargs.get("split") in ("test", "test_by_product"):
         kwargs["split"] = kwargs["split"].replace("test", "eval")
-    return Dataset.from_dict(
-        {"env": [run.env] * len(seeds), "seed": seeds, "kwargs": [json.dumps(kwargs)] * len(seeds)}
-    )
+    of_all = {"env": run.env, "kwargs": json.dumps(kwargs)}
+    return Dataset.from_list([{**of_all, "seed": seed} for seed in seeds])
 
 
 class _AtStart(TrainerCallback):

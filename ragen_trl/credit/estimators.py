@@ -76,7 +76,7 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
         turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
     else:
-        raise NotImplementedError(f"advantage {args.advantage!r} has no estimator; write one, or override `advantages`")
+        raise ValueError(f"advantage {args.advantage!r} has no estimator; write one, or override `advantages`")
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -128,7 +128,7 @@ def critic_credit(
         by_turn, targets = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
     else:
-        raise NotImplementedError(f"advantage {args.advantage!r} has no estimator with a critic; write one")
+        raise ValueError(f"advantage {args.advantage!r} has no estimator with a critic; write one")
     return CriticCredit(advantages, targets, first if args.advantage == "turn_gae" else action_mask, action_mask)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, option_names
+from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, json_object, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import context_rule
@@ -95,7 +95,7 @@ def env_specs(
 ) -> list[EnvSpec]:
     """The environments of a run, none of them twice; ``args.env_kwargs`` belong to a single id."""
     listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
-    kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+    kwargs = json_object("env_kwargs", args.env_kwargs)
     if not listed:
         raise OptionError("the list of environments is empty; name at least one")
     if kwargs and (len(listed) > 1 or isinstance(listed[0], EnvSpec)):
@@ -139,7 +139,7 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
         OptionError: If ``env`` is a function and there are keyword arguments, or ``observation`` is not for ``env``.
     """
     if kwargs is None:
-        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+        kwargs = json_object("env_kwargs", args.env_kwargs)
     spec, sees = EnvSpec(env, kwargs), args.observation == "image"
     if isinstance(spec.env, str):
         seen = {"render_mode": "rgb_array"} if sees else {}
@@ -187,13 +187,12 @@ def make_chat(
     picture_text: Callable[[Picture], str] | None = None,
 ) -> Chat:
     """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``."""
-    variables = args.chat_template_kwargs
     return Chat(
         tokenizer,
         args.system_prompt,
         turns.reply_prefix if args.force_reply_prefix else "",
         think=turns.reply_format.think,
-        template_kwargs=variables if isinstance(variables, dict) else None,
+        template_kwargs=json_object("chat_template_kwargs", args.chat_template_kwargs),
         calls=isinstance(turns, ToolTurns),
         picture_text=picture_text,
     )
