@@ -223,11 +223,12 @@ def _play(words: list[str]) -> int:
     starts = list(held_out_starts(plan.run.episodes).values())
     for player in local_models(plan):
         for task in plan.tasks:
-            for (episode,) in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts, 1):
-                _say(f"== {task.name}, seed {episode.seed}")
-                for turn in episode.turns:
-                    _say(f"{turn.observation}\n> {turn.reply}\n")
-                _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
+            for batch in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts):
+                for episode in batch:
+                    _say(f"== {task.name}, seed {episode.seed}")
+                    for turn in episode.turns:
+                        _say(f"{turn.observation}\n> {turn.reply}\n")
+                    _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
         player.close()
     return 0
 

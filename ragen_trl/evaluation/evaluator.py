@@ -33,14 +33,11 @@ from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.provenance import package_version
 from ragen_trl.trajectory import Trajectory
 
-BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
+BATCH_SIZE = 128  # episodes that a process plays at a time without ``rollout_batch_size``
+_MEANS = ("success", "turns", "actions", "reply_tokens", "truncated")  # over episodes
 Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 Row = dict[str, Any]
 """An episode, as `episode_row` describes it."""
-
-
-class EvaluationError(UserError, RuntimeError):
-    """There is nothing to evaluate."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class EvaluationResult:
         note += f", {self.left_out} left out after failures" if self.left_out else ""
         text = f"success {with_interval(self.as_dict())} ({note})"
         for k, found in list(self.pass_at_k.items())[-1:]:
-            text += f", pass@{k} {with_interval(found, rate='value')}"
+            text += f", pass@{k} {with_interval(found)}"
         return text
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,15 +127,11 @@ def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> Evalu
 
 
 def judged(played: Sequence[Row]) -> EvaluationResult:
-    """The result over the episodes in which neither environment nor API failed; `EvaluationError` if none is left."""
+    """The result over the episodes in which neither environment nor API failed; `UserError` if none is left."""
     rows = [row for row in played if row["limit"] not in FAILED]
     if not rows:
         reasons = Counter(row["error"] for row in played).most_common(3)
-        raise EvaluationError(f"all of {len(played)} episodes failed without the policy: {dict(reasons)}")
-    means = {
-        name: fmean(row[name] for row in rows)
-        for name in ("success", "return", "turns", "actions", "reply_tokens", "truncated")
-    }
+        raise UserError(f"all of {len(played)} episodes failed without the policy: {dict(reasons)}")
     starts = _by_start(rows, "success")
     successes, sizes = [int(sum(each)) for each in starts.values()], [len(each) for each in starts.values()]
     low, high = rate_interval(successes, sizes)
@@ -146,17 +139,13 @@ def judged(played: Sequence[Row]) -> EvaluationResult:
     turns = fsum(row["turns"] for row in rows)
     return EvaluationResult(
         n=len(rows),
-        success=means["success"],
         success_low=low,
         success_high=high,
-        mean_return=means["return"],
+        mean_return=fmean(row["return"] for row in rows),
         return_stderr=sqrt(ratio_variance(returns, sizes)),
         format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
         action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
-        turns=means["turns"],
-        actions=means["actions"],
-        reply_tokens=means["reply_tokens"],
-        truncated=means["truncated"],
+        **{name: fmean(row[name] for row in rows) for name in _MEANS},
         seconds=fsum(row["seconds"] for row in played),
         left_out=len(played) - len(rows),
         samples=max(sizes),
@@ -168,12 +157,12 @@ def judged(played: Sequence[Row]) -> EvaluationResult:
 def with_differences(
     results: Mapping[str, dict[str, Any]], rows: Mapping[str, Sequence[Row]], ours: str, *others: str
 ) -> None:
-    """Add to a policy's result its ``differences``: how much more often it succeeded than each of ``others``.
+    """Add to a policy's result its ``differences``: how much more often it succeeded than each other of ``others``.
 
     They are paired by start state (`paired_difference`), without episodes in which an environment or an API failed.
     """
     starts = {name: _by_start(rows[name], "success") for name in (ours, *others) if name in rows}
-    pairs = {other: paired_difference(starts[ours], starts[other]) for other in others if other in starts}
+    pairs = {other: paired_difference(starts[ours], starts[other]) for other in starts if other != ours}
     results[ours]["differences"] = {other: pair for other, pair in pairs.items() if pair is not None}
 
 
@@ -194,17 +183,12 @@ def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[st
     for k in [2**power for power in range(samples.bit_length())] if samples > 1 else []:
         shares = [pass_at_k(samples, count, k) for count in whole]
         low, high = rate_interval(shares, [1] * len(shares), len(shares) * samples)
-        found[str(k)] = {"value": fsum(shares) / len(shares), "low": low, "high": high, "starts": len(shares)}
+        found[str(k)] = {"value": fmean(shares), "low": low, "high": high, "starts": len(shares)}
     return found
 
 
 def evaluate(
-    policy: Policy | str,
-    env: Env,
-    args: StarPOConfig,
-    episodes: int = 512,
-    batch_size: int = BATCH_SIZE,
-    samples: int = 1,
+    policy: Policy | str, env: Env, args: StarPOConfig, episodes: int = 512, samples: int = 1
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
@@ -216,46 +200,34 @@ def evaluate(
             ``"oracle"`` (the best action, seeing the state after every single action: an upper bound for a policy that
             answers in turns).
         env: A Gymnasium id or a function, as for the trainer, or an `EnvSpec`.
-        args: Turn limits and environment arguments.
+        args: Turn limits and environment arguments; ``rollout_batch_size`` episodes are played at a time, else 128.
         episodes: Number of evaluation seeds, that is, start states.
-        batch_size: Episodes played at a time.
-        samples: Episodes a start state.
+        samples: Episodes a start state, at least 1.
 
     Raises:
         OptionError: If there are not that many evaluation seeds.
-        EvaluationError: If environments or an API failed in every episode, ``samples`` or ``batch_size`` is below 1, or
-            ``env`` names several environments.
+        UserError: If environments or an API failed in every episode, or ``env`` names several environments.
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, batch_size, samples)
+    played = play_held_out(policy, env, args, episodes, samples)
     return summarise(played, time.perf_counter() - began)
 
 
 def play_held_out(
-    policy: Policy | str,
-    env: Env,
-    args: StarPOConfig,
-    episodes: int = 512,
-    batch_size: int = BATCH_SIZE,
-    samples: int = 1,
+    policy: Policy | str, env: Env, args: StarPOConfig, episodes: int = 512, samples: int = 1
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = list(held_out_starts(episodes, samples).values())
-    return [one for batch in play_in_batches(policy, env, args, starts, batch_size) for one in batch]
+    return [one for batch in play_in_batches(policy, env, args, starts) for one in batch]
 
 
 def held_out_starts(episodes: int, samples: int = 1) -> dict[tuple[int, int], Start]:
     """Seed and number of the sample → the start, of every episode of an evaluation, in the order of playing.
 
-    Outcome seed and sampling seed are for the first sample of a start state as in ``python -m ragen_envs``.
-
-    Raises:
-        OptionError: If there are not that many evaluation seeds.
-        EvaluationError: If ``samples`` is below 1.
+    Outcome seed and sampling seed are for the first sample of a start state as in ``python -m ragen_envs``. Raises
+    `OptionError` if there are not that many evaluation seeds.
     """
-    if samples < 1:
-        raise EvaluationError(f"samples is {samples}; play every start state at least once")
     return {
         (seed, sample): Start.drawn(seed, (seed, 1, sample)) if sample else Start(seed, *episode_seeds(seed))
         for seed in evaluation_seeds(episodes)
@@ -268,26 +240,24 @@ def play_in_batches(
     env: Env,
     args: StarPOConfig,
     starts: Sequence[Start],
-    batch_size: int,
     process: int = 0,
     processes: int = 1,
 ) -> Iterator[list[Trajectory]]:
-    """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
+    """Play the given starts, ``rollout_batch_size`` at a time, else `BATCH_SIZE`; yields a list for each batch.
 
     Several processes divide every batch, so all of them play equally often, some perhaps no episode: a policy whose
     replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`). ``starts`` are all
     processes' together; arguments and errors as in ``evaluate``.
     """
-    if batch_size < 1:
-        raise EvaluationError(f"batch_size is {batch_size}; play at least one episode at a time")
     specs = env_specs(env, args)
     if len(specs) != 1:
-        raise EvaluationError(f"env has {len(specs)} environments; evaluate in one at a time")
+        raise UserError(f"env has {len(specs)} environments; evaluate in one at a time")
     player = baseline_policy(policy) if isinstance(policy, str) else policy
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
+    size = (args.rollout_batch_size or BATCH_SIZE) * processes
     try:
-        for first in range(0, len(starts), batch_size * processes):
-            batch = starts[first + process : first + batch_size * processes : processes]
+        for first in range(0, len(starts), size):
+            batch = starts[first + process : first + size : processes]
             yield pool.play(pool.take(specs * len(batch)), player, batch)
     finally:
         pool.close()

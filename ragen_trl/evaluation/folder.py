@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.evaluator import BATCH_SIZE, Env, Row, episode_row, play_in_batches
+from ragen_trl.evaluation.evaluator import Env, Row, episode_row, play_in_batches
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.system.atomic import write_atomically
@@ -56,14 +56,10 @@ class EpisodeFile:
         process: int = 0,
         processes: int = 1,
     ) -> None:
-        """Play and store the missing episodes, a batch at a time, on all processes together.
-
-        A batch has ``rollout_batch_size`` episodes of each process, else `BATCH_SIZE`. Errors are as in `evaluate`.
-        """
-        missing, size = self.missing(starts), args.rollout_batch_size or BATCH_SIZE
+        """Play and store the missing episodes, on all processes together, a batch at a time; raises as `evaluate`."""
+        missing = self.missing(starts)
         left, began = iter(missing[process::processes]), time.perf_counter()
-        batches = play_in_batches(policy, env, args, [starts[key] for key in missing], size, process, processes)
-        for played in batches:
+        for played in play_in_batches(policy, env, args, [starts[key] for key in missing], process, processes):
             here = [episode_row(trajectory, next(left)[1]) for trajectory in played]
             rows = gather_object(here) if processes > 1 else here
             each = (time.perf_counter() - began) / len(rows)
@@ -92,10 +88,8 @@ def episodes_path(folder: Path, policy: str, env: str, settings: Mapping[str, An
 
 
 def prepare(folder: Path, overwrite: bool) -> None:
-    """Delete an older evaluation if asked; `OptionError` for the results of something else, such as a training run."""
-    foreign = any((folder / name).exists() for name in ("summary.json", "stages.json"))
-    if foreign and not (folder / "results.md").exists():
-        raise OptionError(f"{folder} holds results of something else; choose another --output_dir")
-    if overwrite:  # the tables last: they mark the folder as an evaluation's
-        for path in [*folder.glob("episodes/*.jsonl"), folder / "summary.json", folder / "results.md"]:
-            path.unlink(missing_ok=True)
+    """Delete the episodes of an older evaluation if asked; `OptionError` for the folder of a training run."""
+    if (folder / "stages.json").exists():
+        raise OptionError(f"{folder} holds a training run; choose another --output_dir")
+    for path in folder.glob("episodes/*.jsonl") if overwrite else ():
+        path.unlink()

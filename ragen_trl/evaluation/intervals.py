@@ -130,16 +130,12 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
     return (sets - math.comb(attempts - successes, k)) / sets
 
 
-def with_interval(result: Mapping[str, Any], digits: int = 3, rate: str = "success") -> str:
-    """A rate with its 95 % interval, as ``0.350 [0.310, 0.392]``.
+def with_interval(result: Mapping[str, Any], digits: int = 3, sign: str = "") -> str:
+    """A rate with its 95 % interval, as ``0.350 [0.310, 0.392]``; with the sign "+", a difference.
 
-    ``result`` has the fields of an ``EvaluationResult`` or, with ``rate="value"``, of its pass@k or of a difference.
+    ``result`` has the fields of an ``EvaluationResult``, or those of its pass@k or of a difference: ``value`` and its
+    interval.
     """
-    low, high = ("low", "high") if rate == "value" else (f"{rate}_low", f"{rate}_high")
-    return f"{result[rate]:.{digits}f} [{result[low]:.{digits}f}, {result[high]:.{digits}f}]"
-
-
-def signed_with_interval(difference: Mapping[str, Any], digits: int = 3) -> str:
-    """A difference with its interval, as ``+0.203 [+0.121, +0.285]``."""
-    value, low, high = (f"{difference[name]:+.{digits}f}" for name in ("value", "low", "high"))
+    names = ("value", "low", "high") if "value" in result else ("success", "success_low", "success_high")
+    value, low, high = (f"{result[name]:{sign}.{digits}f}" for name in names)
     return f"{value} [{low}, {high}]"

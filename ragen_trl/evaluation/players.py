@@ -5,8 +5,8 @@ A model is loaded when its turn comes and freed after it. A vLLM server is an AP
 
 import gc
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,6 @@ class Task:
     spec: EnvSpec
     args: Mapping[str, StarPOConfig]
 
-    def args_of(self, policy: str) -> StarPOConfig:
-        """The configuration under which a policy plays it."""
-        return self.args.get(policy, self.args["random"])
-
     def settings(self) -> dict[str, Any]:
         """What an episode depends on besides its policy and its seeds."""
         limits = {name: getattr(self.args["random"], name) for name in LIMITS}
@@ -63,77 +59,67 @@ class EvalPlan:
     folder: Path
 
 
-@dataclass(frozen=True)
 class Player:
-    """One row of the table.
+    """One row of the table: the ``"random"`` policy or the ``"oracle"``, or a model.
 
-    ``policy`` makes what plays a task, or names a baseline; ``settings`` are what its replies depend on beside the
-    task; ``close`` frees what it holds.
+    ``settings`` are what a model's replies depend on beside the task.
     """
 
-    name: str
-    policy: Callable[[Task], Policy | str]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    close: Callable[[], None] = lambda: None
+    def __init__(self, name: str, settings: Mapping[str, Any] | None = None) -> None:
+        self.name, self.settings = name, settings or {}
+
+    def policy(self, task: Task) -> Policy | str:
+        """What plays a task, or the name of a baseline."""
+        return self.name
+
+    def close(self) -> None:
+        """Free what it holds."""
 
 
-def baseline(name: str) -> Player:
-    """The ``"random"`` policy or the ``"oracle"``."""
-    return Player(name, lambda task: name)
+class LocalModel(Player):
+    """A model of this machine, a folder or a hub id; the first task that it plays loads it.
 
-
-def local_models(plan: EvalPlan) -> list[Player]:
-    """The models of this machine: folders or hub ids. Raises `UserError` for one that cannot play."""
-    if plan.tasks[0].args["random"].use_vllm:
-        raise OptionError(
-            "use_vllm is True, which is for training; to evaluate with vLLM start 'vllm serve MODEL', and give "
-            "--api_model MODEL --api_base http://HOST:8000/v1"
-        )
-    players = []
-    for name in plan.run.model:
-        args = plan.tasks[0].args[name]
-        model = _LocalModel(name, args, plan.run.eval_temperature)
-        players.append(Player(name, model.policy, model.settings(args), model.close))
-    return players
-
-
-class _LocalModel:
-    """A model of this machine, loaded for the first task that it plays."""
+    Raises `UserError` if it cannot play.
+    """
 
     def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
-        self._name, self._temperature = name, temperature
+        if args.use_vllm:
+            raise OptionError(
+                "use_vllm is True, which is for training; to evaluate with vLLM start 'vllm serve MODEL', and give "
+                "--api_model MODEL --api_base http://HOST:8000/v1"
+            )
         self._config = check_model(name)
         if args.observation == "image":
             check_sees(self._config)
-        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self._name)
+        self._sampling = Sampling(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
+        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
         self._model: PreTrainedModel | None = None
-
-    def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """The weights, and how the model is sampled and spoken to."""
-        here = {"backend": "transformers", "bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
-        return {"model": fingerprint(self._name), **here, **_spoken_settings(self._sampling(args), args)}
+        here = {"bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
+        super().__init__(name, {"model": fingerprint(name), **here, **_spoken_settings(self._sampling, args)})
 
     def policy(self, task: Task) -> Policy:
-        """A policy for one environment; the weights are loaded once."""
-        args = task.args[self._name]
+        """A policy for one environment."""
+        args = task.args[self.name]
         turns = make_turns(task.spec.env, args, task.spec.kwargs)
-        pictures, _ = picture_processor(self._name, args, self._tokenizer)
+        pictures, _ = picture_processor(self.name, args, self._tokenizer)
         chat = make_chat(self._tokenizer, turns, args, None if pictures is None else pictures.text)
         turns.close()
         if self._model is None:
             kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
-            self._model = kind.from_pretrained(self._name, dtype="float32").to(args.device)  # as in training
+            self._model = kind.from_pretrained(self.name, dtype="float32").to(args.device)  # as in training
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, args.device.type, half, enabled=bool(args.bf16 or args.fp16))
-        return local_policy(self._model, chat, self._sampling(args), precision, pictures, args.merge_lora)
+        return local_policy(self._model, chat, self._sampling, precision, pictures, args.merge_lora)
 
     def close(self) -> None:
         """Free the weights."""
         self._model = None
         gc.collect()
 
-    def _sampling(self, args: StarPOConfig) -> Sampling:
-        return Sampling(args.max_reply_length, self._temperature, args.top_k, args.top_p, args.stop_at_answer)
+
+def local_models(plan: EvalPlan) -> list[LocalModel]:
+    """The models of this machine; errors are as in `LocalModel`."""
+    return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature) for name in plan.run.model]
 
 
 def api_name(api: ApiArguments) -> str | None:
@@ -141,27 +127,30 @@ def api_name(api: ApiArguments) -> str | None:
     return None if api.api_model is None else f"{api.api_model} (API)"
 
 
-def remote_player(plan: EvalPlan) -> tuple[Player, ApiPolicy] | None:
-    """The model behind an API, if there is one; `OptionError` for options that no API can honour."""
-    api, name = plan.api, api_name(plan.api)
-    if api.api_model is None or name is None:
-        return None
-    args = plan.tasks[0].args[name]
-    for option in option_names(TokenOptions):
-        if getattr(args, option) != getattr(TokenOptions, option):
-            raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-    sampling = Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p)
-    policy = ApiPolicy(
-        api.api_model,
-        sampling,
-        ApiClient(api.api_base, concurrency=api.api_concurrency, retries=api.api_retries, timeout=api.api_timeout),
-        cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
-        system_prompt=args.system_prompt,
-        leave_out=api.api_leave_out,
-        token_limit=api.api_token_limit,
-    )
-    settings = {"backend": "api", "endpoint": policy.endpoint, **_spoken_settings(sampling, args)}
-    return Player(name, lambda task: policy, settings), policy
+class ApiModel(Player):
+    """The model behind an API; `OptionError` for options that no API can honour."""
+
+    def __init__(self, plan: EvalPlan) -> None:
+        api, name = plan.api, str(api_name(plan.api))
+        args = plan.tasks[0].args[name]
+        for option in option_names(TokenOptions):
+            if getattr(args, option) != getattr(TokenOptions, option):
+                raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
+        sampling = Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p)
+        self.asked = ApiPolicy(
+            str(api.api_model),
+            sampling,
+            ApiClient(api.api_base, concurrency=api.api_concurrency, retries=api.api_retries, timeout=api.api_timeout),
+            cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
+            system_prompt=args.system_prompt,
+            leave_out=api.api_leave_out,
+            token_limit=api.api_token_limit,
+        )
+        super().__init__(name, {"endpoint": self.asked.endpoint, **_spoken_settings(sampling, args)})
+
+    def policy(self, task: Task) -> Policy:
+        """The same for every environment."""
+        return self.asked
 
 
 def fingerprint(name: str) -> str:

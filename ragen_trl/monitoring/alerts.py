@@ -8,10 +8,9 @@ dozen start states and says little, so means of windows are compared with the ru
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, variance
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Verdict = tuple[float, float] | None
 """The value and the threshold that it passed, or ``None``."""
@@ -20,8 +19,6 @@ START = 10
 """How many values at the beginning a run is compared with."""
 RECENT = 8
 """How many of the last values are compared with these."""
-NARROWED = 0.8
-"""At this share of its first values or less, the spread within groups counts as narrowed."""
 
 
 def declines(values: Sequence[float]) -> Verdict:
@@ -94,75 +91,45 @@ def gaining(values: Sequence[float]) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class AlertRule:
-    """When an alert fires, and what it says: what it means, and what to do first.
+class AlertRule(NamedTuple):
+    """When an alert fires, and what that means.
 
     Attributes:
-        name: Its name in logs and reports.
         kind: ``"early"`` (behaviour narrows) or ``"confirmation"`` (the damage is there).
-        metric: The logged value that it watches.
-        condition: Decides whether it holds at the last of the metric's values so far.
-        even_if_gaining: Whether it may fire while the run is `gaining` or its task is solved (success of 0.95 or more
-            over 8 rollouts): replies of a policy that knows what to do are alike.
-        if_narrowed: Whether it waits until the spread within groups is at most `NARROWED` of its first values: a policy
-            that only acts in another way still succeeds in some episodes of a group and fails in others.
+        metric: The logged value that it watches; ``condition`` gets all of them so far.
+        if_narrowed: Whether it waits until the spread within groups is at most 80 % of its first values: a policy that
+            only acts in another way still succeeds in some episodes of a group and fails in others.
     """
 
     name: str
     kind: Literal["early", "confirmation"]
     metric: str
-    says: str
     condition: Callable[[Sequence[float]], Verdict]
-    even_if_gaining: bool = False
+    means: str
     if_narrowed: bool = False
 
 
-_FILTER = "Keep the most uncertain groups (StarPOSConfig), or do not divide by a group's std (scale_rewards='none')."
-_BACK = "Go back to the best checkpoint (CollapseMonitor(action='rollback')) and change the settings from there."
+_STILL = "The agent acts less and less in a turn: it is learning to stand still."
+_ECHO = "Members of a group give the same first reply much more often than at first: RAGEN's echo trap."
+_GONE = "RAGEN-2's stop rule: in ten rollouts in a row the spread within groups was below 10 % of its start."
+_FALLS = "The mean success of 20 rollouts is below 60 % of its best."
+_EVAL = "The mean success of three evaluations on held-out start states is below 80 % of its best."
 
 ALERT_RULES = (
-    AlertRule(
-        "actions_fall",
-        "early",
-        "collapse/actions_per_turn",
-        f"The agent acts less and less in a turn: it is learning to stand still. {_FILTER}",
-        declines,
-    ),
-    AlertRule(
-        "echo",
-        "early",
-        "collapse/identical_replies",
-        "Members of a group give the same first reply much more often than at first: RAGEN's echo trap. "
-        f"{_FILTER} Or add an entropy bonus (entropy_coef).",
-        partial(rose_by, amount=0.3),
-        if_narrowed=True,
-    ),
-    AlertRule(
-        "spread_gone",
-        "confirmation",
-        "in_group_std",
-        "RAGEN-2's stop rule: in ten rollouts in a row the spread within groups was below 10 % of its start. " + _BACK,
-        variance_gone,
-    ),
-    AlertRule(
-        "success_falls",
-        "confirmation",
-        "success",
-        f"The mean success of 20 rollouts is below 60 % of its best. {_BACK}",
-        partial(below_best, share=0.6, window=20),
-        even_if_gaining=True,
-    ),
-    AlertRule(
-        "eval_success_falls",
-        "confirmation",
-        "eval_success",
-        f"The mean success of three evaluations on held-out start states is below 80 % of its best. {_BACK}",
-        partial(below_best, share=0.8, window=3),
-        even_if_gaining=True,
-    ),
+    AlertRule("actions_fall", "early", "collapse/actions_per_turn", declines, _STILL),
+    AlertRule("echo", "early", "collapse/identical_replies", partial(rose_by, amount=0.3), _ECHO, if_narrowed=True),
+    AlertRule("spread_gone", "confirmation", "in_group_std", variance_gone, _GONE),
+    AlertRule("success_falls", "confirmation", "success", partial(below_best, share=0.6, window=20), _FALLS),
+    AlertRule("eval_success_falls", "confirmation", "eval_success", partial(below_best, share=0.8, window=3), _EVAL),
 )
 """All of them, in the order in which alerts are reported."""
+
+ADVICE = {
+    "early": "Keep the most uncertain groups (StarPOSConfig), do not divide by a group's std (scale_rewards='none'), "
+    "or add an entropy bonus (entropy_coef).",
+    "confirmation": "Go back to the best checkpoint (CollapseMonitor's action 'rollback') and change the settings.",
+}
+"""What to do first, by the kind of an alert."""
 
 LOG_KEYS: Mapping[str, tuple[str, ...]] = {
     **{rule.metric: (rule.metric,) for rule in ALERT_RULES},
@@ -173,14 +140,18 @@ LOG_KEYS: Mapping[str, tuple[str, ...]] = {
 one that was logged counts."""
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(NamedTuple):
     """An alert that fired: its rule, the step at which the rule first held, the value there and the threshold."""
 
     rule: AlertRule
     step: int
     value: float
     threshold: float
+
+    @property
+    def says(self) -> str:
+        """What it means, and what to do first."""
+        return f"{self.rule.means} {ADVICE[self.rule.kind]}"
 
     def in_words(self) -> str:
         """``step 25: actions_fall (early): collapse/actions_per_turn is 1.49, threshold 1.5``."""
@@ -214,14 +185,18 @@ class AlertWatch:
         return found
 
     def _may_fire(self, rule: AlertRule) -> bool:
-        """Whether the conditions beside the rule's own hold."""
+        """Whether the conditions beside the rule's own hold.
+
+        Only success itself may fall while the run is `gaining` or its task is solved: replies of a policy that knows
+        what to do are alike.
+        """
         success, spread = self._values["success"], self._values["in_group_std"]
         solved = len(success) >= RECENT and fmean(success[-RECENT:]) >= 0.95
-        if not rule.even_if_gaining and (solved or gaining(success or self._values["return"])):
+        if rule.metric not in ("success", "eval_success") and (solved or gaining(success or self._values["return"])):
             return False
         if not rule.if_narrowed or not spread:
             return True
-        return len(spread) >= START + RECENT and fmean(spread[-RECENT:]) <= NARROWED * fmean(spread[:START])
+        return len(spread) >= START + RECENT and fmean(spread[-RECENT:]) <= 0.8 * fmean(spread[:START])
 
 
 def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:

@@ -13,8 +13,8 @@ of the sum, which is another number.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -24,10 +24,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ragen_trl.policies.model_calls import cache_name, unwrapped
+from ragen_trl.rollout.control_tokens import END_THINK, THINK
 from ragen_trl.system.float64 import in_float64
+from ragen_trl.trajectory import end_of_thought
 
-# Keeps the z-score finite where all marginals are equal; RAGEN's number.
-_Z_EPS = 1e-3
+_TAG_TOKENS = 8  # a tag at the end of a prompt has at most so many tokens
 
 
 class ThoughtPair(NamedTuple):
@@ -35,6 +36,31 @@ class ThoughtPair(NamedTuple):
 
     prompt: tuple[int, ...]
     thought: tuple[int, ...]
+
+
+def thought_pair(prompt: Sequence[int], reply: Sequence[int], text_of: Callable[[int], str]) -> ThoughtPair:
+    """A prompt and the thought after it, which the prompt or a template may have opened; without one, the whole reply.
+
+    ``text_of`` decodes a token; tags are ASCII, so they can be found in the joined texts. A token that holds a part of
+    a tag is not part of the thought. A thought without an end tag ends with the last token.
+    """
+    pieces = [text_of(token) for token in reply]
+    said = "".join(pieces)
+    before, closed, _ = said.partition(END_THINK)
+    opened = "".join(map(text_of, prompt[-_TAG_TOKENS:])).rstrip().endswith(THINK)
+    if opened or (closed and THINK not in before):
+        start = 0
+    elif THINK in said:
+        start = said.index(THINK) + len(THINK)
+    else:
+        return ThoughtPair(tuple(prompt), tuple(reply))
+    end = end_of_thought(said, start)
+    end = len(said) if end < 0 else end
+    places = accumulate(map(len, pieces))  # where each token ends
+    spans = enumerate(zip(pieces, places, strict=True))
+    inside = [index for index, (piece, place) in spans if start <= place - len(piece) and place <= end]
+    first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+    return ThoughtPair((*prompt, *reply[:first]), tuple(reply[first:last]))
 
 
 def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.Tensor) -> dict[str, float]:
@@ -47,7 +73,6 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
 
     Returns:
         ``mi`` in nats per token, ``mi_sequence`` in nats per thought, and its upper bound ``mi_bound``, ln P;
-        ``mi_zscore``, the mean of matched - marginal in standard deviations (ddof 0) of the marginals;
         ``mi_retrieval``, in which a tie of k prompts counts 1 / k, and ``mi_chance``, 1 / P;
         ``mi_conditional_entropy``, H(Z|X), and ``mi_marginal_entropy``, H(Z), in nats per thought.
 
@@ -62,15 +87,12 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
     own = own.to(scores.device)[:, None]
     matched = scores.gather(1, own)[:, 0]  # (N,)
     marginal = scores.logsumexp(dim=1) - math.log(prompts)
-    difference = (matched - marginal) / lengths
     best = scores.amax(dim=1, keepdim=True)
     ties = scores >= best - 1e-9 * best.abs()  # (N, P)
-    spread = (marginal / lengths).std(correction=0)
     return {
-        "mi": difference.mean().item(),
+        "mi": ((matched - marginal) / lengths).mean().item(),
         "mi_sequence": (matched - marginal).mean().item(),
         "mi_bound": math.log(prompts),
-        "mi_zscore": (difference / (spread + _Z_EPS)).mean().item(),
         "mi_retrieval": (ties.gather(1, own)[:, 0] / ties.sum(dim=1)).mean().item(),
         "mi_chance": 1 / prompts,
         "mi_conditional_entropy": -matched.mean().item(),
@@ -97,35 +119,26 @@ def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
 
 @torch.no_grad()
 def thought_logprobs(
-    model: PreTrainedModel,
-    prompt: Sequence[int],
-    thoughts: Sequence[Sequence[int]],
-    temperature: float = 1.0,
-    batch_size: int = 64,
+    model: PreTrainedModel, prompt: Sequence[int], thoughts: Sequence[Sequence[int]], temperature: float = 1.0
 ) -> torch.Tensor:
     """(N,) nats, float32, on the CPU: every thought scored after one prompt, log p(Z_i | X), a column of L.
 
-    The prompt is read once and its cache repeated over ``batch_size`` thoughts at a time. The ``temperature`` divides
-    the logits, as when the thoughts were sampled. The model must not have a recurrent state, which cannot be repeated.
+    The prompt is read once and its cache repeated for all thoughts. The ``temperature`` divides the logits, as when the
+    thoughts were sampled. The model must not have a recurrent state, which cannot be repeated.
     """
     cached = cache_name(type(unwrapped(model)))
     shown = torch.tensor([list(prompt)], device=model.device)
     read = model(input_ids=shown, use_cache=True, logits_to_keep=1)
-    found = torch.empty(len(thoughts))
-    longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
-    for first in range(0, len(thoughts), batch_size):
-        rows = longest_first[first : first + batch_size]
-        said = pad_sequence([torch.tensor(thoughts[row]) for row in rows], batch_first=True).to(model.device)  # (b, n)
-        lengths = torch.tensor([[len(thoughts[row])] for row in rows], device=model.device)  # (b, 1)
-        mask = torch.arange(said.shape[1], device=model.device) < lengths
-        seen = torch.cat([torch.ones_like(shown).expand(len(rows), -1), mask.long()], dim=1)
-        cache = deepcopy(getattr(read, cached))
-        cache.batch_repeat_interleave(len(rows))
-        more = model(input_ids=said, attention_mask=seen, use_cache=True, **{cached: cache}).logits[:, :-1]
-        logits = torch.cat([read.logits.expand(len(rows), 1, -1), more], dim=1).float() / temperature  # (b, n, V)
-        logprobs = logits.gather(2, said[:, :, None])[:, :, 0] - logits.logsumexp(dim=2)
-        found[rows] = (logprobs * mask).sum(dim=1).cpu()
-    return found
+    cache = getattr(read, cached)
+    cache.batch_repeat_interleave(len(thoughts))
+    said = pad_sequence([torch.tensor(thought) for thought in thoughts], batch_first=True).to(model.device)  # (N, n)
+    lengths = torch.tensor([[len(thought)] for thought in thoughts], device=model.device)  # (N, 1)
+    mask = torch.arange(said.shape[1], device=model.device) < lengths
+    seen = torch.cat([torch.ones_like(shown).expand(len(thoughts), -1), mask.long()], dim=1)
+    more = model(input_ids=said, attention_mask=seen, use_cache=True, **{cached: cache}).logits[:, :-1]
+    logits = torch.cat([read.logits.expand(len(thoughts), 1, -1), more], dim=1).float() / temperature  # (N, n, V)
+    logprobs = logits.gather(2, said[:, :, None])[:, :, 0] - logits.logsumexp(dim=2)
+    return (logprobs * mask).sum(dim=1).cpu()
 
 
 def measured_dependence(

@@ -1,25 +1,22 @@
 """Recorded rollouts: ``RUN/trajectories/step-000011.json.gz``, one file a rollout, JSON compressed with gzip.
 
-The report's page contains these files as they are, so each text and each token is in a file once. ``step`` is the
-first update that learns from the rollout; of several rollouts for one update the last one is kept.
-``texts`` is a list, into which observations and replies are indices; ``vocabulary`` is a list of ``[token id, text]``,
-into which tokens are indices. ``trajectories`` are ordered by group, ``group_size`` of each.
+``step`` is the first update that learns from the rollout; of several rollouts for one update the last one is kept.
+``vocabulary`` has the text of each token id. ``trajectories`` are ordered by group, ``group_size`` of each.
 
 A trajectory: `group`, `member`, `env`, `seed`, `outcome_seed` (or null), `return` (raw, extra rewards included),
 `success`, `kept` (trained on), `end` ("" at the task's end, else the limit or failure), `turns`.
 
-A turn: `observation`, `reply` (as the environment read it, a forced prefix included), `reward`, `prompt` (tokens of the
-environment, masked), `tokens` (sampled). Optional: `advantage` (one number, or a list with one for each sampled token;
-missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`, `format_is_valid`
-and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit), `context` (number
-of tokens of a context that was rebuilt before `prompt`).
+A turn: `observation`, `reply` (as the environment read it, a forced prefix included), `reward`, `prompt` (ids of the
+environment's tokens, masked), `tokens` (ids that were sampled). Optional: `advantage` (one number, or a list with one
+for each sampled token; missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`,
+`format_is_valid` and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit),
+`context` (number of tokens of a context that was rebuilt before `prompt`).
 """
 
 import gzip
 import json
 import logging
 import math
-import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +24,6 @@ from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.system.atomic import write_atomically
@@ -36,7 +32,6 @@ from ragen_trl.trajectory import Turn
 
 logger = logging.getLogger(__name__)
 
-FORMAT, VERSION = "ragen_trl trajectories", 1
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
 
@@ -54,18 +49,6 @@ def write_recording(folder: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
-def read_recording(path: Path) -> dict[str, Any]:
-    """The content of a recording; ``ValueError`` if it cannot be read, or has another format or version."""
-    try:
-        content = dict(json.loads(gzip.decompress(path.read_bytes())))
-    except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error!r}") from error
-    found = (content.get("format"), content.get("version"))
-    if found != (FORMAT, VERSION):
-        raise ValueError(f"{path} has the format {found}, and this package reads {(FORMAT, VERSION)}")
-    return content
-
-
 class TrajectoryRecorder:
     """Records the rollouts of some steps: ``trainer.observers.append(TrajectoryRecorder(...))``.
 
@@ -80,15 +63,9 @@ class TrajectoryRecorder:
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        tokenizer: PreTrainedTokenizerBase,
-        steps: Container[int],
-        traces: bool = False,
+        self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, steps: Container[int], traces: bool = False
     ) -> None:
-        self.folder = Path(folder)
-        self.steps = steps
-        self.traces = traces
+        self.folder, self.steps, self.traces = Path(folder), steps, traces
         self._tokenizer = tokenizer
 
     def on_rollout(self, event: RolloutEvent) -> None:
@@ -96,13 +73,15 @@ class TrajectoryRecorder:
         step = event.step + 1
         if step not in self.steps:
             return
-        everyone: list[tuple[int, dict[str, Any]]] = gather_object(describe(event))
+        everyone: list[dict[str, Any]] = gather_object(describe(event))
         if not PartialState().is_main_process:
             return
-        trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
-        head = {"step": step, "group_size": event.rollout.group_size}
+        trajectories = sorted(everyone, key=lambda found: (found["group"], found["member"]))
+        used = {token for found in trajectories for turn in found["turns"] for token in turn["prompt"] + turn["tokens"]}
+        vocabulary = {token: self._tokenizer.decode([token]) for token in sorted(used)}
+        head = {"step": step, "group_size": event.rollout.group_size, "vocabulary": vocabulary}
         with logged_failure(f"the rollout of step {step} is not recorded"):
-            write_recording(self.folder, packed(head, trajectories, self._tokenizer))
+            write_recording(self.folder, {**head, "trajectories": trajectories})
         if self.traces:
             with logged_failure(f"the rollout of step {step} is not sent to trackio"):
                 send_traces(step, trajectories)
@@ -132,14 +111,18 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
     return tuple(1 + place * steps_per_rollout for place in chosen)
 
 
-def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
-    """This process's trajectories as plain data with texts and token ids, each with its index among all."""
+def describe(event: RolloutEvent) -> list[dict[str, Any]]:
+    """This process's trajectories as plain data with texts and token ids."""
     rollout, kept = event.rollout, set(event.kept)
     returns = rollout.returns.tolist()
     found = []
     for row, trajectory, advantages in zip(rollout.local_indices, rollout.trajectories, event.advantages, strict=True):
         group, member = divmod(row, rollout.group_size)
         left = None if advantages is None else iter(advantages)
+        turns = [
+            _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
+            for turn in trajectory.turns
+        ]
         described = {
             "group": group,
             "member": member,
@@ -151,12 +134,9 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
             "success": trajectory.success,
             "kept": group in kept,
             "end": trajectory.limit,
-            "turns": [
-                _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
-                for turn in trajectory.turns
-            ],
+            "turns": turns,
         }
-        found.append((row, described))
+        found.append(described)
     return found
 
 
@@ -184,29 +164,6 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def packed(
-    head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Any]:
-    """The content of a file with these head entries: texts and tokens are indices into lists that hold each once."""
-    texts: dict[str, int] = {}
-    vocabulary: dict[tuple[int, str], int] = {}
-
-    def with_places(trajectory: dict[str, Any]) -> dict[str, Any]:
-        ids = [token for turn in trajectory["turns"] for token in (*turn["prompt"], *turn["tokens"])]
-        pairs = zip(ids, token_texts(tokenizer, ids), strict=True)
-        places = iter([vocabulary.setdefault(pair, len(vocabulary)) for pair in pairs])
-        turns = []
-        for turn in trajectory["turns"]:
-            changed: dict[str, Any] = {key: texts.setdefault(turn[key], len(texts)) for key in ("observation", "reply")}
-            changed |= {key: [next(places) for _ in turn[key]] for key in ("prompt", "tokens")}
-            turns.append({**turn, **changed})
-        return {**trajectory, "turns": turns}
-
-    rows = [with_places(trajectory) for trajectory in trajectories]
-    lists = {"texts": list(texts), "vocabulary": [list(pair) for pair in vocabulary], "trajectories": rows}
-    return {"format": FORMAT, "version": VERSION, **head, **lists}
-
-
 def send_traces(step: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
     """Log each trajectory to the open run of trackio as a conversation; its facts are the trace's metadata."""
     import trackio  # type: ignore[import-not-found]  # an optional dependency
@@ -220,22 +177,3 @@ def send_traces(step: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
         facts = {key: value for key, value in trajectory.items() if key != "turns"}
         trace = trackio.Trace(messages=messages, metadata={"step": step, **facts})
         trackio.log({"trajectory": trace, "train/global_step": step})
-
-
-def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """The text of each token, which joined are the text of all.
-
-    Tokens before the one that completes a character have the text "", special tokens their name.
-
-    Example:
-        >>> from ragen_trl.policies.tiny_model import build_tiny_tokenizer
-        >>> tokenizer = build_tiny_tokenizer()
-        >>> token_texts(tokenizer, tokenizer.encode("né"))
-        ['n', '', 'é']
-    """
-    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
-        return [str(tokenizer.decode([token])) for token in ids]
-    stream = DecodeStream(skip_special_tokens=False)
-    texts = [stream.step(backend, token) or "" for token in ids]
-    whole = str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
-    return [*texts[:-1], texts[-1] + whole[len("".join(texts)) :]] if texts else []

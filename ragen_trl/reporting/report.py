@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import judged
-from ragen_trl.evaluation.folder import EpisodeFile
-from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
+from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.tables import Table, aligned, result_table
 from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.recorder import recordings
@@ -32,8 +29,6 @@ from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 POLICIES = ("random", "before", "trained", "oracle")
 """Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
-# Options in which repetitions of a run differ.
-_OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
 # What is never shown: options that are secrets, such options on the command line, and Hugging Face's tokens anywhere.
 _SECRET_OPTION = re.compile(r"(^|_)token$|api_key|password|secret")
 _SECRET_TEXT = re.compile(r"(--\w*(?:token|api_key|password|secret)[ =])\S+|\bhf_[A-Za-z0-9]{16,}")
@@ -45,10 +40,9 @@ class RunNotFoundError(UserError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class Run:
-    """A training run: its folder, the content of ``summary.json``, and the logged rows in order.
+    """A training run: its folder, what ``summary.json`` holds (empty while it goes on), and the logged rows in order.
 
-    While it goes on, ``summary`` has its settings and the results that are there. A row has a ``step``; any other
-    metric may be missing or ``None``.
+    A row has a ``step``; any other metric may be missing or ``None``.
     """
 
     path: Path
@@ -68,18 +62,13 @@ class Run:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Read a run folder: ``summary.json`` and ``history.json``, or as much of a run as there is without them.
+    """Read a run folder: ``summary.json`` and ``history.json``, or without it the log in the newest checkpoint.
 
-    Those are ``stages.json`` and the episodes of a command that goes on, and the log in the newest checkpoint. Raises
-    `RunNotFoundError` if there is nothing, ``ValueError`` with the file's name if it cannot be read or lacks something.
+    Raises `RunNotFoundError` if there is nothing, ``ValueError`` with the file's name if it cannot be read or lacks
+    something.
     """
     folder = Path(folder)
-    summary, stages = _load(folder / "summary.json"), _load(folder / "stages.json")
-    if summary is None and isinstance(stages, dict):
-        files = {name: EpisodeFile(folder / "episodes" / f"{name}.jsonl", name, "") for name in POLICIES}
-        results = {name: judged(list(file.rows.values())).as_dict() for name, file in files.items() if file.rows}
-        summary = {"config": stages["settings"], "results": results}
-    history = _load(folder / "history.json")
+    summary, history = _load(folder / "summary.json"), _load(folder / "history.json")
     if history is None:
         checkpoint = last_whole_checkpoint(folder)
         history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json")["log_history"]
@@ -139,27 +128,10 @@ def sentence(run: Run, label: str = "") -> str:
     differences = trained.get("differences", {})
     if found := differences.get("before"):
         said = "Success rose" if found["low"] > 0 else "Success fell" if found["high"] < 0 else "No improvement shown"
-        text += f" {said}: the difference is {signed_with_interval(found, 2)}, paired by start state."
+        text += f" {said}: the difference is {with_interval(found, 2, '+')}, paired by start state."
     if (found := differences.get("random")) and found["low"] <= 0:
         text += " The trained policy is not shown to be better than the random one."
     return text
-
-
-def _together(runs: Sequence[Run]) -> str:
-    """What several runs differ in, or the range over their seeds. Episodes are not pooled: seeds train other models."""
-    if len(runs) == 1:
-        return ""
-    named = ("algo", "env", "env_kwargs", "model")
-    configs = [run.summary.get("config", {}) | {key: run.summary.get(key) for key in named} for run in runs]
-    options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION)
-    differ = [name for name in options if any(config.get(name) != configs[0].get(name) for config in configs)]
-    if differ:
-        return f"The runs differ in {', '.join(differ)}."
-    rates = [run.results["trained"]["success"] for run in runs if "trained" in run.results]
-    if not rates:
-        return "The runs differ in their seeds only."
-    text = f"The runs differ in their seeds only: success after training {fmean(rates):.2f}"
-    return f"{text}, from {min(rates):.2f} to {max(rates):.2f} in {len(rates)} runs."
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
@@ -197,7 +169,6 @@ def _page(runs: list[Run]) -> str:
         script=Markup(code),
         allowed=f"'sha256-{digest}'",
         sentences=[sentence(run, label) for run, label in zip(runs, labels, strict=True)],
-        together=_together(runs),
         tables=list(zip(labels, colours, [_table(run.summary) for run in runs], strict=True)),
         drawing=drawing,
         alerts=alerts,

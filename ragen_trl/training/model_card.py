@@ -32,7 +32,18 @@ def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig
     """Change the card that TRL wrote in a folder to one of an agent that plays ``specs``."""
     path = folder / _FILE
     card = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
-    section = _what_it_plays(specs, args)
+    envs = [f"{spec.label}:{json.dumps(dict(spec.kwargs), default=str)}".removesuffix(":{}") for spec in specs]
+    section = f"""## What it plays
+
+```bash
+python -m ragen_trl eval --model {args.hub_model_id or "path/to/this/folder"} --env {shlex.join(envs)}
+```
+
+An episode has at most {args.max_turns} turns of {args.max_actions_per_turn} actions, {args.max_actions} in all. Replies
+{"begin with a thought" if args.think else "are bare actions"}. The file `play.json` beside the model says how it is
+spoken to; other limits or messages are prompts that it has never seen.
+
+"""
     write_atomically(path, _QUICK_START.sub(lambda _: section, card))
 
 
@@ -40,31 +51,7 @@ def add_results(folder: Path, table: str, played: str = "") -> None:
     """Add a section with a run's results (plain text), and other arguments of the environment, to a model's card."""
     path = folder / _FILE
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if _PROCEDURE not in card:  # a user's own
-        return
     where = f" Played with `{played}`." if played else ""
     section = f"## Results on held-out start states\n\n```\n{table}\n```\n\nSuccess has a 95 % interval.{where}\n\n"
-    write_atomically(path, card.replace(_PROCEDURE, section + _PROCEDURE, 1))
-
-
-def _what_it_plays(specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
-    lines, named = [], []
-    for spec in specs:
-        kwargs = json.dumps(dict(spec.kwargs), default=str) if spec.kwargs else ""
-        if isinstance(spec.env, str):
-            lines.append(f"- `{spec.env}`" + (f" with `{kwargs}`" if kwargs else ""))
-            named.append(shlex.quote(f"{spec.env}:{kwargs}" if kwargs else spec.env))
-        else:
-            lines.append(f"- `{spec.name}`, not registered")
-    manner = "begin with a thought" if args.think else "are bare actions"
-    lines += [
-        "",
-        f"An episode has at most {args.max_turns} turns of {args.max_actions_per_turn} actions, {args.max_actions} in "
-        f"all. Replies {manner}. The file `play.json` beside the model says how it is spoken to; other limits or "
-        "messages are prompts that it has never seen.",
-        "",
-    ]
-    if named:
-        model = args.hub_model_id or "path/to/this/folder"
-        lines += ["```bash", f"python -m ragen_trl eval --model {model} --env {' '.join(named)}", "```", ""]
-    return "\n".join(["## What it plays", "", *lines, ""])
+    if _PROCEDURE in card:  # it is no user's own
+        write_atomically(path, card.replace(_PROCEDURE, section + _PROCEDURE, 1))

@@ -20,22 +20,19 @@ class TrainingBar(ProgressCallback):
         if state.is_world_process_zero:
             self.training_bar = progress_bar(state.max_steps, self._description, "step", initial=state.global_step)
 
-    def on_prediction_step(
-        self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
-    ) -> None:
+    def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
         """No second bar for an evaluation."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the newest values."""
-        values = {name: logs[key] for key, name in self._show.items() if logs and logs.get(key) is not None}
+        found = {name: (logs or {}).get(key) for key, name in self._show.items()}
+        values = {name: f"{float(value):.3g}" for name, value in found.items() if value is not None}
         if self.training_bar is not None and values:
-            self.training_bar.set_postfix(
-                {name: f"{float(value):.3g}" for name, value in values.items()}, refresh=False
-            )
+            self.training_bar.set_postfix(values, refresh=False)
 
 
 def show_progress(trainer: Trainer, bar: TrainingBar) -> None:
-    """Replace transformers' own progress output by ``bar``; A*-PO's stage 1 shows a bar of its own."""
+    """Replace transformers' own progress output by ``bar``."""
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     trainer.args.disable_tqdm = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.monitoring.measures import thought_span
+from ragen_trl.monitoring.mutual_information import thought_pair
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.project import VECTORS as VECTOR_FILE
 
@@ -104,5 +104,5 @@ def test_what_was_played_cannot_be_changed() -> None:
 def test_a_thought_ends_where_the_first_answer_follows(reply: str, thought: str) -> None:
     """Regression: a reward and a measure of the same thought ended at different places."""
     assert dataclasses.replace(turn(), reply=reply).thought == thought
-    span = thought_span(list(reply), opened="<think>" not in reply and "</think>" in reply)  # a token a character
-    assert thought == ("" if span is None else reply[slice(*span)])
+    measured = thought_pair((), tuple(map(ord, reply)), chr).thought  # a token a character
+    assert (thought or reply) == "".join(map(chr, measured))  # without a thought, the whole reply is measured

@@ -46,10 +46,10 @@ const USUAL = {
 };
 
 /** Symbol → role of a square, from the instruction's legend, else from the environment's name; null: no grid. */
-function legend(trajectory, content) {
+function legend(trajectory) {
   const name = Object.keys(USUAL).find((known) => trajectory.env.includes(known));
   if (!name) return null;
-  for (const line of content.texts[trajectory.turns[0].observation].split("\n")) {
+  for (const line of trajectory.turns[0].observation.split("\n")) {
     const entries = line.split(", ").map((entry) => [[...entry][0], [...entry].slice(2).join(""), [...entry][1]]);
     if (entries.length < 4 || entries.some(([, words, blank]) => blank !== " " || !words)) continue;
     const roles = entries.map(([symbol, words]) => [symbol, (ROLES.find(([word]) => word.test(words)) || [])[1]]);
@@ -99,9 +99,9 @@ function shade(advantage, largest) {
 }
 
 /** Tokens: those of the environment grey, sampled ones coloured by their advantage. */
-function tokens(places, content, kind, advantage, largest) {
-  return places.map((place, index) => {
-    const [id, text] = content.vocabulary[place];
+function tokens(ids, content, kind, advantage, largest) {
+  return ids.map((id, index) => {
+    const text = content.vocabulary[id];
     const value = Array.isArray(advantage) ? advantage[index] : advantage;
     const said = kind === "prompt" ? "environment, masked" :
       value === undefined ? "sampled, not trained on" : `sampled, advantage ${number(value, true)}`;
@@ -151,9 +151,9 @@ function drawTurn(turn, place, trajectory, content, mode, symbols, largest) {
   if (mode === "all") {
     parts.push(textBox("all tokens", ...tokens(turn.prompt, content, "prompt"), ...sampled));
   } else {
-    parts.push(...labelled("Observation", observation(content.texts[turn.observation], symbols)));
+    parts.push(...labelled("Observation", observation(turn.observation, symbols)));
     if (mode === "tokens" && sampled.length) parts.push(...labelled("Reply, token by token", textBox("reply tokens", ...sampled)));
-    else parts.push(...reply(content.texts[turn.reply]));
+    else parts.push(...reply(turn.reply));
   }
   parts.push(chips("Actions", turn.actions, "good"), chips("Invalid", turn.invalid_actions, "bad"),
     chips("Past a limit", turn.surplus_actions, "surplus"));
@@ -182,7 +182,7 @@ function largestAdvantage(content) {
 }
 
 function drawTrajectory(trajectory, content, mode) {
-  const symbols = legend(trajectory, content), largest = largestAdvantage(content);
+  const symbols = legend(trajectory), largest = largestAdvantage(content);
   const turns = trajectory.turns.map((turn, place) => drawTurn(turn, place, trajectory, content, mode, symbols, largest));
   const end = trajectory.end === "" ? "the task's end" : `limit: ${trajectory.end}`;
   const facts = `return ${number(trajectory.return)} · ${trajectory.success ? "success" : "no success"} · ` +

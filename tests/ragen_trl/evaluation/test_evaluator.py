@@ -8,8 +8,8 @@ import pytest
 
 from ragen_envs import baselines
 from ragen_trl import StarPOConfig
-from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.evaluator import EvaluationError, episode_row, evaluate, summarise, with_differences
+from ragen_trl.errors import OptionError, UserError
+from ragen_trl.evaluation.evaluator import episode_row, evaluate, summarise, with_differences
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.rollout.episode import measure
 from ragen_trl.trajectory import Trajectory, Turn
@@ -58,7 +58,7 @@ def test_an_episode_in_which_the_environment_failed_says_nothing_about_the_polic
     crashed = replace(lost, limit="crash", turns=(replace(lost.turns[0], info=info),))
     assert (summarise([won, lost]).success, summarise([won, lost]).left_out) == (0.5, 0)
     assert (summarise([won, crashed]).success, summarise([won, crashed]).left_out) == (1.0, 1)
-    with pytest.raises(EvaluationError, match="all of 1 episodes failed without the policy.*the store is gone"):
+    with pytest.raises(UserError, match="all of 1 episodes failed without the policy.*the store is gone"):
         summarise([crashed])
     other = episode([1.0], [True], True, seed=1)
     rows = {name: [episode_row(one) for one in each] for name, each in (("a", [won, crashed]), ("b", [won, other]))}
@@ -101,8 +101,8 @@ def test_a_bandit_of_known_chances_has_the_pass_at_k_that_they_imply() -> None:
 
 @pytest.mark.parametrize("policy", ["random", "oracle"])
 def test_the_same_call_twice_agrees_whatever_the_batches(policy: str) -> None:
-    first = evaluate(policy, LAKE, config(), episodes=30, batch_size=30)
-    again = evaluate(policy, LAKE, config(), episodes=30, batch_size=7)
+    first = evaluate(policy, LAKE, config(), episodes=30)
+    again = evaluate(policy, LAKE, config(rollout_batch_size=7), episodes=30)
     assert without_time(first) == without_time(again)
 
 

@@ -31,10 +31,8 @@ def test_other_names_and_other_settings_have_files_of_their_own(tmp_path: Path) 
         assert file_of(tmp_path, policy, env, turns).rows == {}
 
 
-@pytest.mark.parametrize("name", ["summary.json", "stages.json"])
-def test_a_training_run_is_not_written_into(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("{}")
+def test_a_training_run_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "stages.json").write_text("{}")
     for overwrite in (False, True):
-        with pytest.raises(OptionError, match="something else; choose another --output_dir"):
+        with pytest.raises(OptionError, match="a training run; choose another --output_dir"):
             prepare(tmp_path, overwrite)
-    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -19,17 +19,17 @@ PASSES = {k: {"value": v, "low": v - 0.1, "high": v + 0.1, "starts": 32} for k, 
 LAKE = {
     "random": result(0.2, 0.1, 0.3),
     "runs/a|b": result(0.5, 0.4, 0.6, pass_at_k=PASSES, left_out=3, differences={"random": above(0.3)}),
-    "oracle": {"not_played": "no oracle policy: nobody wrote one, alas, and this reason is longer than any cell"},
+    "oracle": {"not_played": "no oracle policy: nobody wrote one"},
 }
 
 
 def test_the_cells() -> None:
     titles, *rows = result_table(LAKE)
-    assert titles[:3] == ["policy", "success [95 %]", "pass@2 [95 %]"]  # pass@1 is the success rate
+    assert titles[:4] == ["policy", "success [95 %]", "above random", "pass@2 [95 %]"]  # pass@1 is the success rate
     assert rows[1] == [
-        *("runs/a|b", "0.500 [0.400, 0.600]", "0.750 [0.650, 0.850]", "0.500 ± 0.010", "1.000", "2.50"),
-        *("30.0", "128 (+3 failed)"),
+        *("runs/a|b", "0.500 [0.400, 0.600]", "+0.300 [+0.200, +0.400]", "0.750 [0.650, 0.850]", "0.500 ± 0.010"),
+        *("1.000", "2.50", "30.0", "128 (+3 failed)"),
     ]
-    assert rows[0][2] == ""  # no pass@2 of the random policy
-    assert rows[2][:3] == ["oracle", LAKE["oracle"]["not_played"], ""]
+    assert rows[0][2:4] == ["", ""]  # neither a difference nor a pass@2 of the random policy
+    assert rows[2][:3] == ["oracle", "not played", ""]
     assert {len(row) for row in rows} == {len(titles)}

@@ -1,18 +1,11 @@
 """Thoughts, and likeness of replies, by hand."""
 
 import pytest
-import torch
 
-from ragen_trl.monitoring.measures import (
-    pairs_of_completions,
-    rollout_measures,
-    thought_span,
-    token_pieces,
-)
+from ragen_trl.monitoring.measures import rollout_measures
+from ragen_trl.monitoring.mutual_information import ThoughtPair, thought_pair
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of
-
-PIECES = token_pieces(TOKENIZER)
 
 
 def turn(reply: str, *actions: str) -> Turn:
@@ -30,26 +23,23 @@ def turn(reply: str, *actions: str) -> Turn:
         (["<think>a", "b", "c</think>"], False, (1, 2)),  # tokens with a part of a tag are not of the thought
         (["<think>", "</think>", "a"], False, (0, 0)),
         (["a", "<answer>"], False, None),
-        (["", "a", "", "</think>"], True, (1, 2)),
         ([], True, (0, 0)),
     ],
 )
 def test_a_thought_is_what_stands_between_its_tags(
     pieces: list[str], opened: bool, span: tuple[int, int] | None
 ) -> None:
-    assert thought_span(pieces, opened) == span
+    texts = [*pieces, "Go. <think>\n" if opened else "Go."]  # the last token is the prompt
+    reply = tuple(range(len(pieces)))
+    first, last = span or (0, len(pieces))
+    expected = ThoughtPair((len(pieces), *reply[:first]), reply[first:last])
+    assert thought_pair((len(pieces),), reply, texts.__getitem__) == expected
 
 
-def test_the_thought_of_a_plain_completion_ends_at_its_tag() -> None:
-    ids, masks = {}, {}
-    for name, text in (("prompt", "Up"), ("completion", "<think>é é</think><answer>Up</answer>")):
-        ids[name] = TOKENIZER.encode(text)
-        masks[name] = [1] * len(ids[name]) + [0]
-    batch = {f"{name}_ids": torch.tensor([[*row, 7]]) for name, row in ids.items()}
-    batch |= {f"{name}_mask": torch.tensor([row]) for name, row in masks.items()}
-    (pair,) = pairs_of_completions([batch], PIECES)
-    assert pair.prompt == (*ids["prompt"], *TOKENIZER.encode("<think>"))
-    assert pair.thought == tuple(TOKENIZER.encode("é é"))
+def test_the_thought_of_a_reply_that_a_template_opened_ends_at_its_tag() -> None:
+    prompt, reply = TOKENIZER.encode("Up"), TOKENIZER.encode("é é</think><answer>Up</answer>")
+    pair = thought_pair(prompt, reply, lambda token: str(TOKENIZER.decode([token])))
+    assert pair == ThoughtPair(tuple(prompt), tuple(TOKENIZER.encode("é é")))
 
 
 def test_the_echo_is_within_groups() -> None:

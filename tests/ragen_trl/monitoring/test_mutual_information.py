@@ -24,18 +24,13 @@ PAIRS = [
 ]
 
 
-def slow(logprobs: list[list[float]], lengths: list[int], own: list[int]) -> tuple[float, float, float]:
-    """The equations, thought by thought: nats per token, nats per thought, z-score."""
-    per_token, per_thought, marginals = [], [], []
-    for row, length, place in zip(logprobs, lengths, own, strict=True):
-        marginal = math.log(sum(math.exp(value) for value in row) / len(row))
-        per_thought.append(row[place] - marginal)
-        per_token.append((row[place] - marginal) / length)
-        marginals.append(marginal / length)
-    mean = sum(marginals) / len(marginals)
-    std = math.sqrt(sum((value - mean) ** 2 for value in marginals) / len(marginals))
-    count = len(per_token)
-    return sum(per_token) / count, sum(per_thought) / count, sum(per_token) / count / (std + 1e-3)
+def slow(logprobs: list[list[float]], lengths: list[int], own: list[int]) -> tuple[float, float]:
+    """The equations, thought by thought: nats per token, nats per thought."""
+    per_thought = []
+    for row, place in zip(logprobs, own, strict=True):
+        per_thought.append(row[place] - math.log(sum(math.exp(value) for value in row) / len(row)))
+    per_token = [value / length for value, length in zip(per_thought, lengths, strict=True)]
+    return sum(per_token) / len(own), sum(per_thought) / len(own)
 
 
 def test_the_equation_agrees_with_a_slow_loop() -> None:
@@ -44,10 +39,9 @@ def test_the_equation_agrees_with_a_slow_loop() -> None:
     lengths, own = [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 2, 2]
     found = prompt_dependence(logprobs, torch.tensor(lengths), torch.tensor(own))
     expected = slow(logprobs.tolist(), lengths, own)
-    assert (found["mi"], found["mi_sequence"], found["mi_zscore"]) == pytest.approx(expected, abs=1e-9)
-    assert found["mi_marginal_entropy"] - found["mi_conditional_entropy"] == pytest.approx(
-        found["mi_sequence"], abs=1e-12
-    )
+    assert (found["mi"], found["mi_sequence"]) == pytest.approx(expected, abs=1e-9)
+    entropies = found["mi_marginal_entropy"] - found["mi_conditional_entropy"]
+    assert entropies == pytest.approx(found["mi_sequence"], abs=1e-12)
 
 
 def mistral() -> PreTrainedModel:
@@ -57,12 +51,12 @@ def mistral() -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(AutoConfig.for_model("mistral", **shape), dtype=torch.float32)
 
 
-@pytest.mark.parametrize(("make", "batch_size"), [(small_model, 1), (small_model, 2), (small_model, 64), (mistral, 2)])
-def test_a_prompt_read_once_scores_like_prompt_and_thought_together(make: Any, batch_size: int) -> None:
-    """Contract with transformers: a filled cache can be copied and repeated over a batch."""
+@pytest.mark.parametrize("make", [small_model, mistral])
+def test_a_prompt_read_once_scores_like_prompt_and_thought_together(make: Any) -> None:
+    """Contract with transformers: a filled cache can be repeated over a batch."""
     model = make().eval()
     prompt, thoughts = (5, 6, 7, 8), [(9,), (10, 11, 12), (13, 14), (9, 9, 9, 9, 9)]
-    found = thought_logprobs(model, prompt, thoughts, temperature=0.7, batch_size=batch_size)
+    found = thought_logprobs(model, prompt, thoughts, temperature=0.7)
     for place, thought in enumerate(thoughts):
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *thought]])).logits[0].float() / 0.7

@@ -1,6 +1,7 @@
 """Recorded trajectories: what is written, when, by whom, and what is refused when it is read."""
 
-import random
+import gzip
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,8 @@ import ragen_trl.reporting.recorder
 from ragen_trl.reporting.recorder import (
     TrajectoryRecorder,
     describe,
-    packed,
-    read_recording,
     recordings,
     spread_steps,
-    token_texts,
-    write_recording,
 )
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
@@ -44,22 +41,28 @@ def observation(
     return RolloutEvent(step, rollout, kept, tuple(advantages))
 
 
-def content_of(event: RolloutEvent) -> dict[str, Any]:
-    rows = [found for _, found in describe(event)]
-    return packed({"step": 1, "group_size": 2}, rows, TOKENIZER)
+def read(folder: Path) -> dict[str, Any]:
+    """The content of the last recording."""
+    content: dict[str, Any] = json.loads(gzip.decompress(recordings(folder)[-1].read_bytes()))
+    return content
 
 
-def test_a_file_says_each_text_and_token_once() -> None:
+def test_a_file_has_all_of_a_rollout(tmp_path: Path) -> None:
     acted = {"actions": ("Left",), "invalid_actions": ("Jump",), "format_is_valid": True, "action_is_valid": False}
     cut = Turn((7,), (8,), (), "é?", "<answer>é!", -0.1 - 0.2, cut=True, context_ids=(1, 2, 3))
     second = Trajectory((*episode(0.0).turns, cut), seed=3, truncated=True, limit="turns")
     played = [episode(1.0, **acted, state="not recorded"), second]
-    found = content_of(observation(played, [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)]))
+    event = observation(played, [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)])
+    TrajectoryRecorder(tmp_path, TOKENIZER, [1]).on_rollout(event)
+    found = read(tmp_path)
+    assert recordings(tmp_path) == [tmp_path / "trajectories" / "step-000001.json.gz"]
+    written = recordings(tmp_path)[0].read_bytes()
+    TrajectoryRecorder(tmp_path, TOKENIZER, [1]).on_rollout(event)
+    assert recordings(tmp_path)[0].read_bytes() == written  # no time stamp in it
     ids = [*PROMPT, REPLY[-1], END, 7, 8]
-    pieces = ["", "é", "?", "!", "<|im_end|>", TOKENIZER.decode([7]), TOKENIZER.decode([8])]
-    assert found["texts"] == ["é?", "<answer>é!"]
-    assert found["vocabulary"] == [list(pair) for pair in zip(ids, pieces, strict=True)]
-    tokens = {"observation": 0, "reply": 1, "prompt": [0, 1, 2], "tokens": [0, 1, 3, 4]}
+    assert found["vocabulary"] == {str(token): TOKENIZER.decode([token]) for token in ids}
+    said = {"observation": "é?", "reply": "<answer>é!"}
+    tokens = {**said, "prompt": PROMPT, "tokens": [*REPLY, END]}
     first, other = found["trajectories"]
     assert first == {
         "group": 0,
@@ -79,37 +82,15 @@ def test_a_file_says_each_text_and_token_once() -> None:
     assert other["turns"] == [
         {**tokens, "reward": 0.0, "advantage": [1.0, 2.0, 3.0, 4.0]},
         {
-            "observation": 0,
-            "reply": 1,
-            "prompt": [5],
-            "tokens": [6],
+            **said,
+            "prompt": [7],
+            "tokens": [8],
             "reward": -0.3,
             "advantage": 5.0,
             "cut": True,
             "context": 3,
         },
     ]
-
-
-def test_texts_of_tokens_joined_are_the_text_of_all_also_of_bytes_that_make_no_character() -> None:
-    generator = random.Random(0)
-    for _ in range(100):
-        ids = [generator.randrange(len(TOKENIZER)) for _ in range(30)]
-        texts = token_texts(TOKENIZER, ids)
-        assert len(texts) == 30 and "".join(texts) == TOKENIZER.decode(ids)
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    content = content_of(observation([episode(1.0), episode(0.0)], [None, None]))
-    path = write_recording(tmp_path, content | {"step": 7})
-    assert path == tmp_path / "trajectories" / "step-000007.json.gz"
-    assert read_recording(path) == content | {"step": 7}
-    written = path.read_bytes()
-    write_recording(tmp_path, content | {"step": 7})
-    assert path.read_bytes() == written  # no time stamp in it
-    path.write_bytes(written[:-9])
-    with pytest.raises(ValueError, match="cannot be read"):
-        read_recording(path)
 
 
 class Everyone:
@@ -133,7 +114,7 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
     )
     monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", Everyone(describe(there)))
     TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
-    one, two = (read_recording(*recordings(tmp_path / name)) for name in ("one", "two"))
+    one, two = (read(tmp_path / name) for name in ("one", "two"))
     assert one == two
     assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
 
@@ -143,14 +124,13 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
     last = LastRollout(trainer)
     trainer.train()
-    assert [read_recording(path)["step"] for path in recordings(tmp_path)] == [1, 3]
-    content = read_recording(recordings(tmp_path)[-1])
+    assert [path.name for path in recordings(tmp_path)] == ["step-000001.json.gz", "step-000003.json.gz"]
+    content = read(tmp_path)
     assert len(content["trajectories"]) == len(last.played) == 8
     for found, played in zip(content["trajectories"], last.played, strict=True):
-        places = [place for turn in found["turns"] for place in (*turn["prompt"], *turn["tokens"])]
-        assert tuple(content["vocabulary"][place][0] for place in places) == played.token_ids
-        assert "".join(content["vocabulary"][place][1] for place in places) == TOKENIZER.decode(played.token_ids)
-        assert [content["texts"][turn["reply"]] for turn in found["turns"]] == [turn.reply for turn in played.turns]
+        tokens = [token for turn in found["turns"] for token in (*turn["prompt"], *turn["tokens"])]
+        assert tuple(tokens) == played.token_ids
+        assert [turn["reply"] for turn in found["turns"]] == [turn.reply for turn in played.turns]
         assert found["return"] == pytest.approx(played.episode_return)
         assert {turn["advantage"] for turn in found["turns"]} == {found["turns"][0]["advantage"]}
     logged = next(row for row in trainer.state.log_history if row["step"] == 3)
@@ -164,7 +144,7 @@ def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
     event = observation([episode(1.0), episode(0.0)], [(float("nan"),) * 4, None])
     recorder = TrajectoryRecorder(tmp_path, TOKENIZER, [1])
     recorder.on_rollout(event)
-    assert read_recording(*recordings(tmp_path))["trajectories"][0]["turns"][0]["advantage"] is None
+    assert read(tmp_path)["trajectories"][0]["turns"][0]["advantage"] is None
 
     def full(path: Path, content: Any) -> None:
         raise OSError(28, "No space left on device")

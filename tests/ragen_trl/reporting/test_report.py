@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, sentence, write_report
 from tests.support.ragen_trl.reports import (
     SUMMARY,
@@ -85,22 +84,13 @@ def test_half_a_file_is_refused_and_leaves_the_old_report(tmp_path: Path, name: 
 
 
 def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path: Path) -> None:
-    """A script's trainer leaves checkpoints, and a command its finished stages."""
+    """Both leave checkpoints."""
     checkpoint = tmp_path / "run" / "checkpoint-20"
     checkpoint.mkdir(parents=True)
     state = {"global_step": 20, "log_history": success_only(20)}
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     html = page([tmp_path / "run"], tmp_path)
     assert "no results yet; the last logged step is 20" in html and "<svg" in html
-    stages = {"settings": {"env": "ragen/Lake", "hub_token": "hf_abcdefghijklmnopqrst"}, "seconds": {"training": 3.0}}
-    (tmp_path / "run" / "stages.json").write_text(json.dumps(stages))
-    for name in ("random", "before"):
-        numbers = dict.fromkeys(("format_valid", "action_valid", "turns", "actions", "reply_tokens", "truncated"), 1.0)
-        row = {"sample": 0, "limit": "", "success": 0.0, "return": 0.0, "seconds": 1.0, **numbers}
-        file = EpisodeFile(tmp_path / "run" / "episodes" / f"{name}.jsonl", name, "ragen/Lake")
-        file.add([{**row, "seed": seed} for seed in range(4)])
-    assert list(read_run(tmp_path / "run").results) == ["random", "before"]
-    assert "0.000 [0.000, 0.490]" in page([tmp_path / "run"], tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunNotFoundError, match="no checkpoint"):
         read_run(tmp_path / "empty")
@@ -115,14 +105,3 @@ def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
     html = page([write_run(tmp_path / "run", summary, [])], tmp_path)
     assert secret not in html and "other secret" not in html
     assert "--hub_token *** --seed 1" in html
-
-
-def test_seeds_get_their_range_and_other_runs_their_differences(tmp_path: Path) -> None:
-    def trained(seed: int, rate: float, **config: float) -> Path:
-        results = {"trained": result(rate, rate - 0.04, rate + 0.04, 0.7)}
-        summary = changed(seed=seed, config={"seed": seed, **config}, results=results)
-        return write_run(tmp_path / f"{seed}-{len(config)}", summary, [])
-
-    repeated = [trained(seed, rate) for seed, rate in ((1, 0.8), (2, 0.9))]
-    assert "seeds only: success after training 0.85, from 0.80 to 0.90 in 2 runs" in page(repeated, tmp_path)
-    assert "The runs differ in learning_rate." in page([*repeated, trained(3, 0.7, learning_rate=0.1)], tmp_path)

@@ -73,4 +73,5 @@ def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:
     assert "onerror" not in html
     block = scripts(html)[1][1]
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", block)
-    assert json.loads(gzip.decompress(base64.b64decode(block)))["texts"][3] == HOSTILE[2]
+    found = json.loads(gzip.decompress(base64.b64decode(block)))
+    assert found["trajectories"][2]["turns"][0]["reply"] == HOSTILE[2]

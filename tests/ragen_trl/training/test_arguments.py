@@ -59,8 +59,7 @@ def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
     trainer.save_model(str(tmp_path / "model"))
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert "time machine" not in card and "huggingface.co/None" not in card
-    assert '- `ragen/FrozenLake-v0` with `{"is_slippery": false}`' in card
-    assert "at most 3 turns of 1 actions, 10 in all. Replies are bare actions." in card
+    assert "at most 3 turns of 1 actions, 10 in all. Replies\nare bare actions." in card
     (command,) = [line for line in card.splitlines() if line.startswith("python -m ragen_trl eval")]
     assert shlex.split(command)[-2:] == ["--env", 'ragen/FrozenLake-v0:{"is_slippery": false}']
     assert "trained with StarPO-S" in card and "## Training procedure" in card

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.reporting.recorder import FORMAT, VERSION, write_recording
+from ragen_trl.reporting.recorder import write_recording
 from tests.support.ragen_trl.reports import changed, write_run
 
 HOSTILE = (
@@ -20,19 +20,18 @@ SHOP = "Page 1 [SEP] A pot [SEP] $5"
 
 def content(env: str, observation: str, replies: list[str], step: int = 1, **of_turn: Any) -> dict[str, Any]:
     """A rollout of groups of two; each member gives one reply of three tokens and earns its number."""
-    texts = [observation, *replies]
-    vocabulary = [[number, text] for number, text in enumerate(["ask", "", "né", *replies])]
+    vocabulary = dict(enumerate(["ask", "", "né", *replies]))
 
     def trajectory(place: int) -> dict[str, Any]:
         tokens = {"prompt": [0], "tokens": [1, 2, 3 + place], "advantage": [-1.0, 0.0, 0.5]}
-        turn = {"observation": 0, "reply": 1 + place, "reward": float(place), **tokens, "actions": ["Up"], **of_turn}
+        said = {"observation": observation, "reply": replies[place], "actions": ["Up"]}
+        turn = {**said, "reward": float(place), **tokens, **of_turn}
         named = {"group": place // 2, "member": place % 2, "env": env, "seed": 10 + place // 2, "outcome_seed": None}
         scores = {"return": float(place), "success": place % 2 == 1, "kept": True, "end": ""}
         return {**named, **scores, "turns": [turn]}
 
-    head = {"format": FORMAT, "version": VERSION, "step": step, "group_size": 2}
-    lists = {"texts": texts, "vocabulary": vocabulary, "trajectories": [trajectory(i) for i in range(len(replies))]}
-    return {**head, **lists}
+    trajectories = [trajectory(place) for place in range(len(replies))]
+    return {"step": step, "group_size": 2, "vocabulary": vocabulary, "trajectories": trajectories}
 
 
 def recorded_run(folder: Path, seed: int = 1, *contents: dict[str, Any]) -> Path:
