@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -60,7 +60,7 @@ from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | IterableDataset]
+EvaluationRows: TypeAlias = Dataset | dict[str, Dataset]
 """What TRL takes for ``eval_dataset``."""
 
 

@@ -4,14 +4,11 @@ Token ids are stored exactly as they went through the model. The loss mask and t
 structure; they are never guessed from text, rewards or a model's name.
 """
 
-import base64
-import json
+import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 _THOUGHT_TO_REST = re.compile(r"</think>(?=\s*<(?:answer|tool_call)>)")
 
@@ -37,10 +34,6 @@ class Picture:
     width: int
     pixels: bytes = field(repr=False)
 
-    def __post_init__(self) -> None:
-        if len(self.pixels) != self.height * self.width * 3:
-            raise ValueError(f"{len(self.pixels)} bytes for a picture of {self.height} · {self.width} pixels in RGB")
-
 
 @dataclass(frozen=True)
 class Turn:
@@ -59,7 +52,7 @@ class Turn:
         cut: Whether the reply ran into the token limit.
         state: The environment's own observation in that message, without turn numbers and limits.
         context_ids: All that the model read before ``prompt_ids``, if the context was rebuilt (a sliding window). Never
-            trained. ``None`` if the model read the whole trajectory up to here.
+            trained. ``None`` if the model read the whole trajectory up to here, as before the first turn.
         pictures: Pictures of that message. Their tokens are among ``prompt_ids``, in this order.
         opening: That message as the first of a conversation; only where contexts are rebuilt.
 
@@ -117,7 +110,7 @@ class Trajectory:
             rebuilt; ``None`` if it would have read the last segment.
 
     Raises:
-        ValueError: If there is no turn, or the first turn has ``context_ids``.
+        ValueError: If there is no turn.
 
     Example:
         >>> turn = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.5)
@@ -144,8 +137,6 @@ class Trajectory:
     def __post_init__(self) -> None:
         if not self.turns:
             raise ValueError("a trajectory needs at least one turn")
-        if self.turns[0].context_ids is not None:
-            raise ValueError("the first turn has context_ids, but nothing comes before it; put them into prompt_ids")
 
     @property
     def episode_return(self) -> float:
@@ -213,43 +204,16 @@ class Trajectory:
         return tuple(values)
 
 
-def to_json(trajectory: Trajectory) -> str:
-    """A trajectory as JSON text, for files that are read without executing anything; `from_json` reads it.
-
-    NumPy values in ``info`` become numbers and lists; entries that JSON cannot hold are left out.
-    """
-    record = {**vars(trajectory), "turns": [dict(vars(turn)) for turn in trajectory.turns]}
-    for turn in record["turns"]:
-        turn["info"] = {str(key): value for key, value in turn["info"].items() if _is_plain(value)}
-        turn["pictures"] = [
-            {**vars(one), "pixels": base64.b64encode(one.pixels).decode("ascii")} for one in turn["pictures"]
-        ]
-    return json.dumps(record, default=_plain)
+def sendable(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without entries of ``info`` that cannot go to another process, such as a lock."""
+    kept = ({key: value for key, value in turn.info.items() if _can_be_sent(value)} for turn in trajectory.turns)
+    turns = (replace(turn, info=info) for turn, info in zip(trajectory.turns, kept, strict=True))
+    return replace(trajectory, turns=tuple(turns))
 
 
-def from_json(text: str) -> Trajectory:
-    """The trajectory that `to_json` wrote; ``ValueError``, ``TypeError`` or ``KeyError`` for a damaged text."""
-    record = json.loads(text)
-    for turn in record["turns"]:
-        turn["pictures"] = [Picture(**{**one, "pixels": base64.b64decode(one["pixels"])}) for one in turn["pictures"]]
-    turns = tuple(Turn(**_with_tuples(turn)) for turn in record["turns"])
-    return Trajectory(**{**_with_tuples(record), "turns": turns})
-
-
-def _with_tuples(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-
-
-def _plain(value: Any) -> Any:
-    """What `json` writes of a value that it does not know: a NumPy scalar or array."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def _is_plain(value: Any) -> bool:
+def _can_be_sent(value: Any) -> bool:
     try:
-        json.dumps(value, default=_plain)
-    except (TypeError, ValueError, RecursionError):
+        pickle.dumps(value)
+    except Exception:  # whatever the value's own methods raise
         return False
     return True

@@ -80,7 +80,6 @@ class AStarPOTrainer(StarPOTrainer):
         if args is not None and not isinstance(args, AStarPOConfig):
             raise OptionError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
         super().__init__(model, env, args, *more, **kwargs)
-        self._tasks.check_rows_agree()
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0

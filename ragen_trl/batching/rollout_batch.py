@@ -17,7 +17,7 @@ import torch
 from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.episode import measure
-from ragen_trl.trajectory import Trajectory, from_json, to_json
+from ragen_trl.trajectory import Trajectory, sendable
 
 T = TypeVar("T")
 
@@ -171,9 +171,9 @@ class RolloutBatch:
         if ranks == self.ranks:
             return self
         held = list(zip(self.local_indices, self.trajectories, strict=True))
-        arrived = gather([(row, to_json(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
+        arrived = gather([(row, sendable(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
         here = {row: trajectory for row, trajectory in held if ranks[row] == self.rank}
-        here |= {row: from_json(text) for row, text in arrived if ranks[row] == self.rank}
+        here |= {row: trajectory for row, trajectory in arrived if ranks[row] == self.rank}
         return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
 
     @property

@@ -27,7 +27,7 @@ Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
-_REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
+_REPLY, _THOUGHT = "\u00abreply\u00bb", "\u00abthought\u00bb"
 # Variables of templates, and how they keep past thoughts: Nemotron, LFM2.5, GLM-4.7.
 _KEEPS_THOUGHTS = {"truncate_history_thinking": False, "preserve_thinking": True, "clear_thinking": False}
 _THINKING_SWITCHES = ("enable_thinking", "thinking")  # Qwen3, Nemotron; DeepSeek-V3.1
@@ -78,15 +78,14 @@ class Chat:
         think = reply_prefix in ("", THINK) if think is None else think
         self.tokenizer = tokenizer
         self._control = ControlTokens(tokenizer)
-        hidden = [] if system_prompt is None else [self._control.hide(system_prompt)]
-        self._system: list[Message] = [{"role": "system", "content": text} for text in hidden]
+        system = [] if system_prompt is None else [self._control.broken(system_prompt)]
+        self._system: list[Message] = [{"role": "system", "content": text} for text in system]
         self._variables = dict(template_kwargs or {})
         self._picture_text = picture_text
         self._counts: dict[str, int] = {}  # control tokens that the template writes around a message
         self._ends_thought = False
         self._template = self._append_only_template(think)
         self._fit_thinking(think)
-        self._around = self._fixed_text()
         between = self._between("")
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
         opened = between.rstrip().endswith(THINK)
@@ -96,14 +95,13 @@ class Chat:
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
         self._calls = calls
-        if calls:
-            self._check_tools()
+        assert not calls or self.call_format
 
     def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
-        if tools:
-            self._check_tools()
-        shown, key = _mapped(tools, self._control.hide), json.dumps(tools)
+        assert not tools or self.call_format
+        key = json.dumps(tools, ensure_ascii=False)
+        shown = json.loads(self._control.broken(key))
         return self._ids(key, lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
@@ -129,13 +127,13 @@ class Chat:
         """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
 
         The tags of the reply format become the tokens that a model would sample, if the tokenizer has any. Other
-        control tokens in the text (a goal that the oracle repeats) stay text.
+        control tokens in the text (a goal that the oracle repeats) are broken.
         """
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
-        return self._control.encode(written, 0) + end
+        written = self._control.broken(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
+        return self._control.encode(written) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
         """Text of a sampled reply as the environment reads it: forced prefix, then text, without special tokens."""
@@ -150,7 +148,14 @@ class Chat:
 
     @cached_property
     def call_format(self) -> str:
-        """The form of the tool calls that the model has learnt, one of ``ragen_envs.CALL_FORMATS``."""
+        """The form of the tool calls that the model has learnt, one of ``ragen_envs.CALL_FORMATS``.
+
+        `ChatTemplateError` unless the template shows tools, calls and results, and appends them.
+        """
+        if _CALL["name"] not in self._opening(_FIRST, _TOOLS):
+            raise self._refused_tools("does not show tools")
+        if not self._appends(self._template, answer={"role": "tool", "content": _NEXT}, tools=_TOOLS):
+            raise self._refused_tools("does not append the results of tools to what was there")
         called = {**_assistant(""), "tool_calls": [{"type": "function", "id": "probe0001", "function": _CALL}]}
         try:
             written = self._render([_user(_FIRST), called], tools=_TOOLS).rpartition(_FIRST)[2]
@@ -171,11 +176,12 @@ class Chat:
     ) -> list[int]:
         """Token ids of messages with these texts, in which only the template writes control tokens.
 
-        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once.
+        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once. A
+        tokenizer may find more of them in a spelling of its own (``＜s＞`` under NFKC): then it gets single characters.
         """
         if kind not in self._counts:
             self._counts[kind] = self._control.count(self._control.encode(render([_NEXT] * len(texts))))
-        written, hidden = self._counts[kind], [self._control.hide(text) for text in texts]
+        written, seen = self._counts[kind], ""
         if pictures:
             if self._picture_text is None:
                 raise OptionError(
@@ -184,8 +190,12 @@ class Chat:
                 )
             seen = "".join(map(self._picture_text, pictures))
             written += self._control.count(self._control.encode(seen))
-            hidden[0] = seen + hidden[0]
-        return self._control.encode(render(hidden), written)
+        for spelled in (self._control.broken, " ".join):
+            first, *others = map(spelled, texts)
+            ids = self._control.encode(render([seen + first, *others]))
+            if self._control.count(ids) == written:
+                break
+        return ids
 
     def _after(self, last_token: int, ids: list[int]) -> list[int]:
         closed = self.end_of_turn_id is not None and last_token == self.end_of_turn_id
@@ -200,16 +210,12 @@ class Chat:
             return self._rendered_between(observation)
         return observation.join(self._around)
 
-    def _fixed_text(self) -> tuple[str, str] | None:
-        """The text before and after an observation, so not every turn must be rendered; None if it varies.
-
-        The probes detect a template that strips or changes the observation; such a template is rendered every time.
-        """
-        head, marker, tail = self._rendered_between(_NEXT).rpartition(_NEXT)
-        probes = ("", "a", f"\n {_NEXT} \n", "P_\n_G\n")
-        if not marker or any(self._rendered_between(probe) != head + probe + tail for probe in probes):
-            return None
-        return head, tail
+    @cached_property
+    def _around(self) -> tuple[str, str] | None:
+        """The text before and after an observation, to save rendering it; ``None`` if the template changes some."""
+        head, _, tail = self._rendered_between(_NEXT).rpartition(_NEXT)
+        probes = ("", f"\n {_NEXT} \n")
+        return (head, tail) if all(self._rendered_between(one) == head + one + tail for one in probes) else None
 
     def _rendered_between(self, observation: str) -> str:
         exchange = [_user("?"), _assistant(_REPLY), _user(observation)]
@@ -250,7 +256,7 @@ class Chat:
             raise ChatTemplateError(
                 f"{self._name} is missing; set tokenizer.chat_template, or take an instruction-tuned model"
             )
-        if self._keeps_thoughts(own):
+        if self._appends(own) and self._appends(own, _THOUGHT):
             return own
         from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
 
@@ -258,15 +264,15 @@ class Chat:
         with suppress(ValueError):  # a template that TRL does not know
             training = get_training_chat_template(self.tokenizer)
         # TRL trains with it, also where it drops thoughts (GLM-4-MoE). Replies are not taken from it.
-        if training is not None and self._appends(_REPLY, [_REPLY], _user(_NEXT), training):
+        if training is not None and self._appends(training):
             return training
         given = dict(self._variables)
         for name, keeps in _KEEPS_THOUGHTS.items():
             self._variables = {name: keeps, **given}
-            if name in own and self._keeps_thoughts(own):
+            if name in own and self._appends(own) and self._appends(own, _THOUGHT):
                 return own
         self._variables = given
-        if not think and self._appends(_REPLY, [_REPLY], _user(_NEXT), own):
+        if not think and self._appends(own):
             return own
         raise ChatTemplateError(
             f"{self._name} rewrites earlier messages when later ones arrive, or leaves out their text, so tokens could "
@@ -283,47 +289,29 @@ class Chat:
                 return
         self._variables, self._ends_thought = given, not think
 
-    def _keeps_thoughts(self, template: str) -> bool:
-        thought = f"{THINK}{_THOUGHT}{END_THINK}{_ANSWER}"
-        return all(
-            self._appends(reply, parts, _user(_NEXT), template)
-            for reply, parts in ((_REPLY, [_REPLY]), (thought, [_THOUGHT, _ANSWER]))
-        )
-
-    def _appends(
-        self, reply: str, parts: Sequence[str], answer: Message, template: str | None = None, tools: Any = None
-    ) -> bool:
+    def _appends(self, template: str, thought: str = "", answer: Message | None = None, tools: Any = None) -> bool:
         """Whether an ``answer`` to a reply leaves earlier messages unchanged, and is written alike at every turn.
 
         The spacing inside a reply with a thought does not matter, because replies are never rendered. The template only
-        has to keep all ``parts`` of the reply in their place, or to drop the thought at once (DeepSeek-V3).
+        has to keep both parts of the reply in their place, or to drop the thought at once (DeepSeek-V3).
         """
-        history, exchange = [_user(_FIRST)], [_assistant(reply), answer]
+        parts = [thought, _REPLY] if thought else [_REPLY]
+        reply = f"{THINK}{thought}{END_THINK}{_REPLY}" if thought else _REPLY
+        history, exchange = [_user(_FIRST)], [_assistant(reply), answer or _user(_NEXT)]
         opening = self._render(history, template, True, tools)
         before = self._render([*history, exchange[0]], template, False, tools)
         after = self._render([*history, *exchange], template, True, tools)
         later = self._render([*history, *exchange, *exchange], template, True, tools)
-        last = parts[-1]
-        if _FIRST not in opening or last not in before or after.count(answer["content"]) != 1:
+        if _FIRST not in opening or _REPLY not in before or after.count(_NEXT) != 1:
             return False
         return (
             [part in after for part in parts] == [part in before for part in parts]
-            and after.startswith(before[: before.index(last) + len(last)])
+            and after.startswith(before[: before.index(_REPLY) + len(_REPLY)])
             # The generation prompt may open a thinking block that a rendered history writes differently. Everything
             # before it must agree.
             and after.startswith(opening[: opening.index(_FIRST) + len(_FIRST)])
-            and after.rpartition(last)[2] == later.rpartition(last)[2]
+            and after.rpartition(_REPLY)[2] == later.rpartition(_REPLY)[2]
         )
-
-    def _check_tools(self) -> None:
-        """Raise `ChatTemplateError` unless tools, calls and results can be shown, and looked at once."""
-        if "call_format" in vars(self):
-            return
-        if _CALL["name"] not in self._opening(_FIRST, _TOOLS):
-            raise self._refused_tools("does not show tools")
-        if not self._appends(_REPLY, [_REPLY], {"role": "tool", "content": _NEXT}, tools=_TOOLS):
-            raise self._refused_tools("does not append the results of tools to what was there")
-        assert self.call_format
 
     def _refused_tools(self, what: str) -> ChatTemplateError:
         return ChatTemplateError(
@@ -338,13 +326,3 @@ def _user(text: str) -> Message:
 
 def _assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {change(key): _mapped(one, change) for key, one in value.items()}
-    if isinstance(value, Sequence):
-        return [_mapped(one, change) for one in value]
-    return value

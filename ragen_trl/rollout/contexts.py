@@ -6,8 +6,7 @@ Otherwise the context is built again: a row of its own in training (``batching/b
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragen_trl.config.checks import context_function
 from ragen_trl.errors import OptionError
@@ -40,50 +39,54 @@ class ContextRule:
         """The context before the next reply: `Turn.context_ids` and `Turn.prompt_ids`; ``None`` if it grows.
 
         ``turns`` is at least one turn, with its `Turn.opening`; ``opening`` is that of ``observation``, the message to
-        answer. `OptionError` if the function fails or returns something else than messages.
+        answer. A window keeps replies as they were sampled. `OptionError` if the function fails or returns something
+        else than messages.
         """
         if self.write is not None:
-            return self._written(self.write, chat, turns, opening)
-        if self.window is None or len(turns) < self.window:
+            texts = _written(self.write, chat, turns, opening)
+            replies = [chat.encode_reply(reply) for reply in texts[1::2]]
+        elif self.window is not None and len(turns) >= self.window:
+            first = len(turns) - self.window + 1
+            kept = turns[first:]
+            texts = [text for turn in kept for text in (turn.observation, turn.reply)] + [observation]
+            texts[0] = kept[0].opening if kept else opening
+            replies = [list(turn.reply_ids) for turn in kept]
+        else:
+            texts = []
+        if not texts:
             return None
-        first = len(turns) - self.window + 1
-        kept = turns[first:]
-        if not kept:  # the message is the opening, and before it is nothing
-            return (), tuple(chat.start(opening))
-        ids = list(chat.start(kept[0].opening))
-        for turn, following in zip(kept, kept[1:], strict=False):
-            ids += turn.reply_ids
-            ids += chat.extend(ids[-1], following.observation)
-        ids += kept[-1].reply_ids
-        return tuple(ids), tuple(chat.extend(ids[-1], observation))
+        context, ids = list[int](), chat.start(texts[0])
+        for reply, answered in zip(replies, texts[2::2], strict=True):
+            context += ids + reply
+            ids = chat.extend(context[-1], answered)
+        return tuple(context), tuple(ids)
 
-    @staticmethod
-    def _written(
-        write: Context, chat: "Chat", turns: Sequence[Turn], opening: str
-    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        name = f"the option context: {write.__module__}:{getattr(write, '__qualname__', repr(write))}"
-        try:
-            messages = write(tuple(turns), opening)
-        except Exception as error:
-            at = extract_tb(error.__traceback__)[:2][-1]  # in the function, not in what it calls
-            raise OptionError(
-                f"{name} failed after turn {len(turns)} ({type(error).__name__}: {error}; {at.filename}, line "
-                f"{at.lineno}); it is given the turns so far, at least one, and the opening"
-            ) from error
-        if messages is None:
-            return None
-        texts = _texts(messages)
-        if texts is None or not all(reply.startswith(chat.reply_prefix) for reply in texts[1::2]):
-            raise OptionError(
-                f"{name} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of user "
-                "and assistant in turn, the user's first and last (a system message is the option system_prompt), "
-                f"where the assistant's begin with {chat.reply_prefix!r}, as a turn's own `reply` does"
-            )
-        ids = list(chat.start(texts[0]))
-        for reply, answered in zip(texts[1::2], texts[2::2], strict=True):
-            ids += chat.encode_reply(reply)
-            ids += chat.extend(ids[-1], answered)
-        return (), tuple(ids)
+
+def _written(write: Context, chat: "Chat", turns: Sequence[Turn], opening: str) -> list[str]:
+    """The texts of a function's messages, of the user and of the assistant in turn; none if the context grows."""
+    name = f"the option context: {write.__module__}:{getattr(write, '__qualname__', repr(write))}"
+    try:
+        messages = write(tuple(turns), opening)
+    except Exception as error:
+        raise OptionError(
+            f"{name} failed after turn {len(turns)} ({type(error).__name__}: {error}); it is given the turns so far, "
+            "at least one, and the opening"
+        ) from error
+    if messages is None:
+        return []
+    try:
+        roles, texts = zip(*((message["role"], message["content"]) for message in messages), strict=True)
+        expected = [("user", "assistant")[place % 2] for place in range(len(roles))]
+        readable = len(roles) % 2 == 1 and list(roles) == expected and all(isinstance(text, str) for text in texts)
+    except (TypeError, KeyError, ValueError):
+        readable = False
+    if not readable or not all(reply.startswith(chat.reply_prefix) for reply in texts[1::2]):
+        raise OptionError(
+            f"{name} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of user and "
+            "assistant in turn, the user's first and last (a system message is the option system_prompt), where the "
+            f"assistant's begin with {chat.reply_prefix!r}, as a turn's own `reply` does"
+        )
+    return list(texts)
 
 
 def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
@@ -103,13 +106,3 @@ def context_rule(args: "StarPOConfig") -> ContextRule | None:
     if args.context is not None:
         return ContextRule(write=context_function(args.context))
     return None if args.window_turns is None else ContextRule(args.window_turns)
-
-
-def _texts(messages: Any) -> list[str] | None:
-    """The contents of messages of the user and the assistant in turn; ``None`` if they are something else."""
-    if not isinstance(messages, Sequence) or not all(isinstance(message, Mapping) for message in messages):
-        return None
-    texts = [message.get("content") for message in messages]
-    expected = [("user", "assistant")[place % 2] for place in range(len(texts))]
-    in_turn = len(texts) % 2 == 1 and [message.get("role") for message in messages] == expected
-    return texts if in_turn and all(isinstance(text, str) for text in texts) else None

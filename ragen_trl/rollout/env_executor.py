@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 FAILURES = ("crash", "timeout")
 """Values of `Failure.kind`: an exception, or no answer within the time limit."""
 _PATIENCE = 0.002  # seconds after which calls that still wait get more threads
+_LOOK = 0.05  # seconds after which the calls that run are looked at, if they have a time limit
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Failure:
 
     kind: str  # one of FAILURES
     text: str  # the traceback, or the message of an EnvError; for a call that hangs, the stack of its thread
-    error: Exception | None = field(default=None, compare=False)
+    error: BaseException | None = field(default=None, compare=False)
 
 
 class EnvExecutor:
@@ -46,15 +47,11 @@ class EnvExecutor:
     Args:
         workers: Number of threads at most. 0 runs the calls one after the other in the thread that calls `run`, for
             environments that only one thread may use.
-        timeout: Seconds that a call may take, measured on the wall clock from its start; ``None`` for no limit.
+        timeout: Seconds that a call may take, measured on the wall clock from its start; ``None`` for no limit. It
+            needs a thread.
     """
 
     def __init__(self, workers: int = DEFAULT_WORKERS, timeout: float | None = None) -> None:
-        if workers < 0 or (timeout is not None and (timeout <= 0 or not workers)):
-            raise ValueError(
-                f"workers is {workers} and timeout is {timeout}; give a number of threads, or 0 for none, and seconds "
-                "above 0 or None; a time limit needs a thread"
-            )
         self.workers, self.timeout = workers, timeout
         self._warned: set[tuple[str, str]] = set()
 
@@ -64,58 +61,43 @@ class EnvExecutor:
             return [self.attempt(call) for call in calls]
         waiting, outcomes = deque(enumerate(calls)), dict[int, T | Failure]()
         running: dict[int, tuple[float, int]] = {}  # began when, in which thread; who takes a call out finishes it
-        faults: list[BaseException] = []
         over = threading.Event()  # set at the end alone: waking this thread would slow the others down
 
-        def finished(index: int, outcome: T | Failure) -> bool:
-            if running.pop(index, None) is None:
-                return False
-            outcomes[index] = outcome
-            if len(outcomes) == len(calls):
-                over.set()
-            return True
-
         def work() -> None:
-            try:
-                while waiting:
+            while waiting:
+                try:
                     index, call = waiting.popleft()
-                    running[index] = time.monotonic(), threading.get_ident()
-                    if not finished(index, _attempt(call)):
-                        break  # this thread was abandoned
-            except IndexError:
-                pass  # another thread has taken the last call
-            except BaseException as error:  # such as SystemExit: it is raised again where `run` was called
-                faults.append(error)
-                over.set()
+                except IndexError:  # another thread has taken the last call
+                    return
+                running[index] = time.monotonic(), threading.get_ident()
+                outcome = _attempt(call)
+                if running.pop(index, None) is None:
+                    return  # this thread was abandoned
+                outcomes[index] = outcome
+                if len(outcomes) == len(calls):
+                    over.set()
 
-        threads, more = 0, 1  # without abandoned ones
+        threads = 0  # without abandoned ones
+        look = None if self.timeout is None else min(self.timeout, _LOOK)
         try:
-            while len(outcomes) < len(calls) and not faults:
-                for _ in range(min(more, self.workers - threads, len(waiting))):
+            while len(outcomes) < len(calls):
+                for _ in range(min(max(1, 3 * threads), self.workers - threads, len(waiting))):
                     threading.Thread(target=work, name="environment", daemon=True).start()
                     threads += 1
-                over.wait(self._pause(bool(waiting) and threads < self.workers, running))
+                over.wait(_PATIENCE if waiting and threads < self.workers else look)
                 for index, (began, thread) in list(running.items()):
-                    if self.timeout is not None and time.monotonic() - began >= self.timeout:
+                    late = self.timeout is not None and time.monotonic() - began >= self.timeout
+                    if late and running.pop(index, None) is not None:
                         text = f"no answer within {self.timeout:g} s; the call is at\n{_stack(thread)}"
-                        threads -= finished(index, Failure("timeout", text))
-                more = max(1, 3 * threads)
+                        outcomes[index] = Failure("timeout", text)
+                        threads -= 1
         finally:
             waiting.clear()  # after Ctrl-C no call begins any more
-        if faults:
-            raise faults[0]
         return [self._warned_of(outcomes[index]) for index in range(len(calls))]
 
     def attempt(self, call: Callable[[], T]) -> T | Failure:
         """What one call returns, or its `Failure`: run in this thread and without the time limit."""
         return self._warned_of(_attempt(call))
-
-    def _pause(self, may_grow: bool, running: Mapping[int, tuple[float, int]]) -> float | None:
-        """Seconds until the next look at the calls; ``None`` to wait for the last one."""
-        if may_grow or self.timeout is None:
-            return _PATIENCE if may_grow else None
-        first = min((began for began, _ in list(running.values())), default=time.monotonic())
-        return max(_PATIENCE, first + self.timeout - time.monotonic())
 
     def _warned_of(self, outcome: T | Failure) -> T | Failure:
         if isinstance(outcome, Failure):
@@ -136,5 +118,7 @@ def _attempt(call: Callable[[], T]) -> T | Failure:
         return call()
     except EnvError as error:  # its message says what to do, and where it was raised is of no use
         return Failure("crash", f"{type(error).__name__}: {error}", error)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit: an environment must not end the run
         return Failure("crash", "".join(traceback.format_exception(error)), error)

@@ -1,8 +1,6 @@
 """The environments that a configuration describes: as data, made, shared by rollouts, and recorded beside a model."""
 
 import json
-import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ragen_trl.config.starpo import StarPOConfig
-
-logger = logging.getLogger(__name__)
 
 EnvMaker = Callable[[], gymnasium.Env[str, str]]
 
@@ -63,13 +59,6 @@ class EnvSpec:
                 )
             if self.kwargs:
                 raise OptionError(f"env_kwargs is {self.kwargs}, but env is a function; set them inside the function")
-        try:
-            json.dumps(self.kwargs)
-        except (TypeError, ValueError) as error:
-            raise OptionError(
-                f"env_kwargs {self.kwargs!r} of {self.env} cannot be written as JSON ({error}); pass a function that "
-                "makes the environment with them"
-            ) from error
 
     @property
     def name(self) -> str:
@@ -93,7 +82,7 @@ class EnvSpec:
 def env_specs(
     envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: "StarPOConfig"
 ) -> list[EnvSpec]:
-    """The environments of a run, none of them twice; ``args.env_kwargs`` belong to a single id."""
+    """The environments of a run; ``args.env_kwargs`` belong to a single id."""
     listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
     kwargs = json_object("env_kwargs", args.env_kwargs)
     if not listed:
@@ -103,11 +92,7 @@ def env_specs(
             f"env_kwargs is {kwargs}, which is for a single id; with several environments or a spec, give each its "
             "own: env=[EnvSpec(id, kwargs), …]"
         )
-    specs = [env if isinstance(env, EnvSpec) else EnvSpec(env, kwargs) for env in listed]
-    (most, times), *_ = Counter(spec.key for spec in specs).most_common()
-    if times > 1:
-        raise OptionError(f"{most[0]} with {most[1]} is listed {times} times; list it once, and set env_weights")
-    return specs
+    return [env if isinstance(env, EnvSpec) else EnvSpec(env, kwargs) for env in listed]
 
 
 def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
@@ -153,13 +138,8 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
                 "both the same"
             )
         return made
-    limits: dict[str, Any] = {
-        "max_turns": args.max_turns,
-        "max_actions_per_turn": args.max_actions_per_turn,
-        "max_actions": args.max_actions,
-        "think": args.think,
-        "format_penalty": args.format_penalty,
-    }
+    shared = ("max_turns", "max_actions_per_turn", "max_actions", "think", "format_penalty")
+    limits: dict[str, Any] = {name: getattr(args, name) for name in shared}
     if not isinstance(made.unwrapped, ToolEnv):
         return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
     if sees:
@@ -198,13 +178,6 @@ def make_chat(
     )
 
 
-@dataclass
-class _Made:
-    spec: EnvSpec
-    turns: AgentTurns
-    hangs: bool = False
-
-
 class EnvPool:
     """Environments that are made once, since a store is slow to start, and played again in every rollout.
 
@@ -216,7 +189,8 @@ class EnvPool:
     def __init__(self, args: "StarPOConfig", adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
         self._args, self._adapt = args, adapt
         self._executor = EnvExecutor(args.env_workers, args.env_timeout)
-        self._made: dict[tuple[str | EnvMaker, str], list[_Made]] = {}
+        self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
+        self._hung: list[AgentTurns] = []
 
     def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
         """One environment per row, in order; all may be played side by side.
@@ -228,10 +202,10 @@ class EnvPool:
         for spec in specs:
             made, place = self._made.setdefault(spec.key, []), used[spec.key]
             if place == len(made):
-                made.append(_Made(spec, self._make(spec)))
-            elif made[place].hangs:
-                made[place] = _Made(spec, self._make(spec))
-            taken.append(made[place].turns)
+                made.append(self._make(spec))
+            elif made[place] in self._hung:
+                made[place] = self._make(spec)
+            taken.append(made[place])
             used[spec.key] += 1
         return taken
 
@@ -261,31 +235,29 @@ class EnvPool:
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.
 
-        An environment that crashed stays if no other can be made; otherwise it is closed, in a thread, because that may
-        take any time. One that hangs is never handed out again and not closed: a thread is still inside it.
+        An environment that crashed stays if no other can be made; otherwise it is closed. One that hangs is never
+        handed out again and not closed: a thread is still inside it.
         """
-        made = next(made for made in self._all() if made.turns is failed)
-        made.hangs = failure.error is None
-        new = self._make(made.spec)
-        if not made.hangs and self._args.env_workers:
-            threading.Thread(target=_close, args=(made.turns,), daemon=True).start()  # its crash was logged
-        elif not made.hangs:
-            _close(made.turns)  # it may have to stay in the thread that made it
-        made.turns, made.hangs = new, False
+        (env, kwargs), made = next(one for one in self._made.items() if failed in one[1])
+        place = [turns is failed for turns in made].index(True)
+        if failure.error is None:
+            self._hung.append(made[place])
+        new = self._make(EnvSpec(env, json.loads(kwargs)))
+        if failure.error is not None:
+            self._executor.run([made[place].close])
+        made[place] = new
         return new
 
     def close(self) -> None:
         """Close all environments but those that hang. The pool can be used again."""
-        for made in self._all():
-            if not made.hangs:
-                _close(made.turns)
+        self._executor.run([turns.close for turns in self._all() if turns not in self._hung])
         self._made.clear()
 
-    def _all(self) -> list[_Made]:
-        return [made for of_key in self._made.values() for made in of_key]
+    def _all(self) -> list[AgentTurns]:
+        return [turns for of_key in self._made.values() for turns in of_key]
 
     def _make(self, spec: EnvSpec) -> AgentTurns:
-        turns, others = make_turns(spec.env, self._args, spec.kwargs), [made.turns for made in self._all()]
+        turns, others = make_turns(spec.env, self._args, spec.kwargs), self._all()
         if any(turns.unwrapped is other.unwrapped for other in others):
             raise OptionError(
                 f"the function {spec.label} returned an environment that it had returned before, but several are "
@@ -299,13 +271,6 @@ class EnvPool:
             )
         self._adapt(turns)
         return turns
-
-
-def _close(turns: AgentTurns) -> None:
-    try:
-        turns.close()
-    except Exception as error:  # its results are there, and nobody plays it again
-        logger.warning("an environment could not be closed: %r", error)
 
 
 def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
@@ -327,10 +292,7 @@ def load_play_options(model: str | None) -> dict[str, Any]:
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
         return {}
-    try:
-        found = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"{path} cannot be read ({error}); delete it and pass the options") from error
+    found = json.loads(path.read_text(encoding="utf-8"))
     return {name: found[name] for name in _OPTIONS if name in found}
 
 

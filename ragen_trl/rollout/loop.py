@@ -70,8 +70,6 @@ def play(
         OptionError: If a first prompt alone fills the context.
         EnvResetError: If neither an environment nor the one that ``renew`` makes instead can be reset.
     """
-    if len(envs) != len(starts):
-        raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
     episodes: list[Episode] = []
     playing: list[int] = []
@@ -133,37 +131,27 @@ def _begun(
     rule: ContextRule | None,
 ) -> list[Episode]:
     """Reset every environment. One that fails is replaced and tried again, after longer and longer pauses."""
-    played = list(envs)
-    outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
-    for pause in PAUSES:
-        failures = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Failure)}
-        if not failures or renew is None or any(map(_is_final, failures.values())):
-            break
-        time.sleep(pause)
-        again = []
-        for row, failure in failures.items():
-            made = executor.attempt(partial(renew, played[row], failure))
-            if not isinstance(made, Failure):
-                played[row] = made
-            elif failure.error is None:
-                continue  # a thread is still inside it
-            again.append(row)  # the same one where only its reset had failed
-        resets = executor.run([partial(_reset, played[row], starts[row]) for row in again])
-        for row, outcome in zip(again, resets, strict=True):
-            outcomes[row] = outcome
     episodes = []
-    for env, start, outcome in zip(played, starts, outcomes, strict=True):
+    outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
+    for env, start, outcome in zip(envs, starts, outcomes, strict=True):
+        for pause in PAUSES:
+            if renew is None or not isinstance(outcome, Failure) or _is_wrong_option(outcome):
+                break
+            time.sleep(pause)
+            made = executor.attempt(partial(renew, env, outcome))
+            if not isinstance(made, Failure):
+                env = made
+                (outcome,) = executor.run([partial(_reset, env, start)])
         if isinstance(outcome, Failure):
-            tries = "" if renew is None or _is_final(outcome) else f" in {1 + len(PAUSES)} attempts"
-            why = f" ({outcome.kind}); if it must stay in the thread that made it, set env_workers=0:\n{outcome.text}"
-            if isinstance(outcome.error, EnvError):
-                why = f": {outcome.error}"
-            raise EnvResetError(f"no episode could start at reset(seed={start.seed}){tries}{why}") from outcome.error
+            raise EnvResetError(
+                f"no episode could start at reset(seed={start.seed}) ({outcome.kind}); if the environment must stay in "
+                f"the thread that made it, set env_workers=0:\n{outcome.text}"
+            ) from outcome.error
         episodes.append(Episode(start, env, outcome, rule))
     return episodes
 
 
-def _is_final(failure: Failure) -> bool:
+def _is_wrong_option(failure: Failure) -> bool:
     return isinstance(failure.error, EnvError) and isinstance(failure.error, (ValueError, TypeError))
 
 

@@ -71,24 +71,22 @@ def training_starts(
 
 def _seeds_in_order(args: "StarPOConfig", rollouts: Sequence[int], hardness: Hardness | None, env: int) -> list[int]:
     """The start states of one environment's groups (ascending ``rollouts``), in the order in which they are played."""
-    fixed, seeds, free = fixed_set(args), list[int](), args.train_seed_start
-    eased = [(rollout, groups) for rollout, groups in Counter(rollouts).items() if rollout < args.curriculum_rollouts]
-    for rollout, groups in eased if hardness is not None else ():
-        assert hardness is not None
+    seeds, free, fixed = list[int](), args.train_seed_start, range(0)
+    if args.num_train_seeds is not None:
+        fixed = _for_training(range(free, free + args.num_train_seeds))
+    for rollout, groups in Counter(rollouts).items():
+        if hardness is None or rollout >= args.curriculum_rollouts:
+            break
         pool = fixed or range(free, free + DRAWN * groups)
         free += len(pool)
-        seeds += drawn(args, rollout, groups, pool, hardness, [env])
+        ranked = sorted(pool, key=lambda seed: (hardness(seed), seed))
+        easiest = ranked[: max(groups, math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts))]
+        random = np.random.default_rng(np.random.SeedSequence([args.seed, rollout, env], spawn_key=(3,)))
+        seeds += random.permutation(easiest)[:groups].tolist()
     later = rollouts[len(seeds) :]
     if fixed:
         return seeds + in_passes(fixed, later, np.random.default_rng([args.seed, env]))
     return [*seeds, *_for_training(range(free, free + len(later)))]
-
-
-def fixed_set(args: "StarPOConfig") -> range | None:
-    """The ``num_train_seeds`` seeds of a run; ``None`` if each group has a new one."""
-    if args.num_train_seeds is None:
-        return None
-    return _for_training(range(args.train_seed_start, args.train_seed_start + args.num_train_seeds))
 
 
 def _for_training(seeds: range) -> range:
@@ -98,21 +96,6 @@ def _for_training(seeds: range) -> range:
             f"evaluation and those from {REFILL} on for extra rollouts and warm-start play; change train_seed_start"
         )
     return seeds
-
-
-def easiest(args: "StarPOConfig", rollout: int, groups: int, seeds: Sequence[int], hardness: Hardness) -> list[int]:
-    """The seeds that so many groups of a rollout of the curriculum draw from, easy ones first."""
-    ranked = sorted(seeds, key=lambda seed: (hardness(seed), seed))
-    return ranked[: max(groups, math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts))]
-
-
-def drawn(
-    args: "StarPOConfig", rollout: int, groups: int, seeds: Sequence[int], hardness: Hardness, entropy: list[int]
-) -> list[int]:
-    """Different ones of the `easiest` seeds, one for each group."""
-    random = np.random.default_rng(np.random.SeedSequence([args.seed, rollout, *entropy], spawn_key=(3,)))
-    chosen: list[int] = random.permutation(easiest(args, rollout, groups, seeds, hardness))[:groups].tolist()
-    return chosen
 
 
 def interleave(weights: Sequence[float], count: int) -> list[int]:

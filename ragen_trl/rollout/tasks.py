@@ -3,16 +3,15 @@
 import functools
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
-from ragen_envs import NoOracleError, difficulty
+from ragen_envs import difficulty
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout import seeds
 from ragen_trl.rollout.environments import EnvMaker, EnvSpec, env_specs, make_turns, unique_names
@@ -26,15 +25,13 @@ _EMPTY_PROMPT = [{"role": "user", "content": ""}]
 # Columns that say which start state a row is. `env_index` is the trainer's: a function cannot be found by a text.
 _OF_START_STATES = ("env", "seed", "kwargs", "prompt", "env_index")
 REFILL_ATTEMPTS = 64  # extra rollouts that one rollout may have
-_WRITTEN_BY_TRAINER = ("trajectory", "episode_return", "env_kwargs")
 
 
 class Tasks:
     """The environments of a run and its start states, one row per training group, from ``env`` or a user's ``dataset``.
 
-    A data set has the columns ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` of ``gymnasium.make``: a
-    mapping, in which None counts as absent because Arrow writes it for the keys of other rows, or JSON text. Its rows
-    are played in their order, then again and again, each time in an order drawn from ``args.seed``.
+    A data set has the columns ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` of ``gymnasium.make`` as
+    JSON. Its rows are played in their order, then again and again, each time in an order drawn from ``args.seed``.
 
     Attributes:
         specs: The environments, in an order that all processes share. Evaluation may add others after them.
@@ -108,7 +105,8 @@ class Tasks:
         if not own:
             return ""
         rows = [(seed, self.row(task, seed)) for seed in sorted(self.starts()[task])]
-        texts = [_as_text({"seed": seed, **{name: row[name] for name in own}}) for seed, row in rows]
+        shown = [{"seed": seed, **{name: row[name] for name in own}} for seed, row in rows]
+        texts = [json.dumps(row, sort_keys=True, default=repr) for row in shown]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
     @cached_property
@@ -119,15 +117,6 @@ class Tasks:
     def _first_rows(self) -> dict[tuple[int, int], int]:
         return {start: place for place, start in reversed([*enumerate(self._starts)])}
 
-    def check_rows_agree(self) -> None:
-        """Raise `OptionError` unless the rows of each start state agree, because a start state has one V*."""
-        for place, row in enumerate(self.rows if self._from_dataset else ()):
-            if _as_text(self.row(self.index(row), row["seed"])) != _as_text(row):
-                raise OptionError(
-                    f"row {place} of the training rows has the environment and the seed {row['seed']} of another row, "
-                    "but other columns differ, and a start state has one V*; keep one row"
-                )
-
     def evaluation_rows(self) -> Dataset:
         """Rows of TRL's evaluation during training, if a user gives none; without the user's columns.
 
@@ -137,15 +126,13 @@ class Tasks:
         places = range(len(seeds.selection_seeds(self._args.num_eval_seeds)))
         return self._made_up([(place % count, seeds.SELECTION + place // count) for place in places])
 
-    def rows_for_evaluation(self, dataset: Dataset | IterableDataset, held_out: bool = False) -> Dataset:
+    def rows_for_evaluation(self, dataset: Dataset, held_out: bool = False) -> Dataset:
         """A user's own rows for TRL's evaluation, in their order, in environments of the run or in others.
 
         ``env`` may be missing if the run has one environment; it may be the name of a function of the run. Without a
-        column ``kwargs``, an environment of the run has the run's arguments. A streamed data set is read to its end.
+        column ``kwargs``, an environment of the run has the run's arguments.
         ``held_out`` rows, by which a checkpoint may be chosen, must not be trained on.
         """
-        if isinstance(dataset, IterableDataset):
-            dataset = Dataset.from_list(list(dataset))
         rows, self._evaluated = _described(dataset, self._evaluated, "eval_dataset", 0, len(self.specs))
         for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True) if held_out else ()):
             if start in self._first_rows:
@@ -160,38 +147,22 @@ class Tasks:
 
         If every group of the run has a new start state, so has every extra group, from a range of seeds of their own.
         If the start states are a fixed set, the extra ones are drawn from it, first those that this rollout has not
-        played. In a curriculum both are as easy as the rollout's. ``rollout`` counts from 0 in the run, ``attempt`` in
-        the rollout; equal numbers give equal rows, one per group.
+        played. ``rollout`` counts from 0 in the run, ``attempt`` in the rollout; equal numbers give equal rows, one
+        per group.
         """
         args, size = self._args, self._args.groups_per_generation
         first = rollout % (len(self.rows) // size) * size
         now = range(first, first + size)
-        starts = self._starts
-        groups = Counter(starts[row][0] for row in now)
-        eased, fixed = bool(self._hardness) and rollout < args.curriculum_rollouts, seeds.fixed_set(args)
-        if self._from_dataset or fixed:
+        if self._from_dataset or args.num_train_seeds is not None:
             random = np.random.default_rng(np.random.SeedSequence([args.seed, rollout], spawn_key=(2,)))
-            current, chosen = {starts[row] for row in now}, random.permutation(list(self._first_rows.values())).tolist()
-            chosen.sort(key=lambda row: starts[row] in current)
-            if eased and fixed:
-                easy = {
-                    (env, seed)
-                    for env, hardness in enumerate(self._hardness)
-                    for seed in seeds.easiest(args, rollout, groups[env], fixed, hardness)
-                }
-                chosen = [row for row in chosen if starts[row] in easy]
+            current = {self._starts[row] for row in now}
+            chosen = random.permutation(list(self._first_rows.values())).tolist()
+            chosen.sort(key=lambda row: self._starts[row] in current)
             return [self.rows[chosen[place % len(chosen)]] for place in range(attempt * size, (attempt + 1) * size)]
-        width = size * (seeds.DRAWN if args.curriculum_rollouts else 1)
-        begin = seeds.REFILL + (rollout * REFILL_ATTEMPTS + attempt) * width
-        if attempt >= REFILL_ATTEMPTS or begin + width > seeds.WARM_START:
+        begin = seeds.REFILL + (rollout * REFILL_ATTEMPTS + attempt) * size
+        if attempt >= REFILL_ATTEMPTS or begin + size > seeds.WARM_START:
             raise OptionError(f"no seeds are left for extra rollout {attempt} of rollout {rollout}; lower max_refills")
-        if not eased:
-            return [{**self.rows[row], "seed": begin + place} for place, row in enumerate(now)]
-        new = {}
-        for env, count in groups.items():
-            pool = range(begin, begin + seeds.DRAWN * count)
-            new[env] = iter(seeds.drawn(args, rollout, count, pool, self._hardness[env], [env, attempt]))
-        return [{**self.rows[row], "seed": next(new[starts[row][0]])} for row in now]
+        return [{**self.rows[row], "seed": begin + place} for place, row in enumerate(now)]
 
     def difficulty(self, task: int, seed: int) -> float:
         """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum."""
@@ -205,15 +176,12 @@ class Tasks:
 
 def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
     """The difficulty of an environment's start state by its seed, remembered."""
-    turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
+    turns = make_turns(spec.env, args, spec.kwargs)
 
     @functools.cache
     def of(seed: int) -> float:
-        turns().reset(seed=seed)
-        try:
-            return difficulty(turns())
-        except NoOracleError as error:
-            raise OptionError(f"{spec.label} has no difficulty ({error}); leave curriculum_rollouts at 0") from error
+        turns.reset(seed=seed)
+        return difficulty(turns)
 
     return of
 
@@ -227,15 +195,12 @@ def _described(
     """
     columns = dataset.column_names if isinstance(dataset, Dataset) else []
     wanted = {"seed"} if in_run == 1 else {"env", "seed"}
-    written = sorted({*_WRITTEN_BY_TRAINER, *([] if in_run else ["env_index"])} & set(columns))
-    if not wanted <= set(columns) or not len(dataset) or written:
+    if not wanted <= set(columns) or not len(dataset):
         raise OptionError(
             f"{which} is {dataset!r}; give a datasets.Dataset that is not streamed, whose rows are start states: with "
-            f"columns {sorted(wanted)}, arguments of gymnasium.make in 'kwargs', and without {written or 'others'} "
-            "that the trainer writes itself. The environment writes the prompts"
+            f"columns {sorted(wanted)}, and arguments of gymnasium.make in 'kwargs'. The environment writes the prompts"
         )
     specs, indices = list(known), []
-    places = {spec.key: place for place, spec in enumerate(specs)}
     read = dataset.select_columns([name for name in ("env", "seed", "kwargs") if name in columns])
     for number, row in enumerate(read):
         place, seed = f"row {number} of {which}", row["seed"]
@@ -245,10 +210,9 @@ def _described(
                 f"{seeds.WARM_START}: smaller ones are kept for evaluation, larger ones for warm-start play"
             )
         spec = _spec(row, specs[:in_run], place)
-        if spec.key not in places:
-            places[spec.key] = len(specs)
+        if spec not in specs:
             specs.append(spec)
-        indices.append(places[spec.key])
+        indices.append(specs.index(spec))
     rows = dataset.remove_columns([name for name in ("prompt", "kwargs", "env_index") if name in columns])
     return _with_environments(rows, indices, specs), specs
 
@@ -262,30 +226,15 @@ def _with_environments(rows: Dataset, indices: Sequence[int], specs: Sequence[En
 def _spec(row: Mapping[str, Any], of_run: Sequence[EnvSpec], place: str) -> EnvSpec:
     if "env" not in row:
         return of_run[0]
-    env, given = row["env"], row.get("kwargs")
+    env, kwargs = row["env"], row.get("kwargs")
     named = [spec for spec in of_run if spec.label == env and ("kwargs" not in row or not isinstance(spec.env, str))]
     if len(named) == 1:
         return named[0]
     try:
-        kwargs = json.loads(given) if isinstance(given, str) and given else _without_none(given or {})
-        if named or not isinstance(kwargs, dict):
-            raise ValueError("which of several it is, kwargs have to say: a mapping, or JSON text of one")
         gymnasium.spec(env)
+        return EnvSpec(env, dict(json.loads(kwargs or "{}")))
     except (gymnasium.error.Error, ImportError, ValueError, TypeError, AttributeError) as error:
         raise OptionError(
-            f"{place} has env {env!r} with kwargs {given!r}; write the id of a registered environment and a mapping of "
-            f"its arguments ({type(error).__name__}: {error})"
+            f"{place} has env {env!r} with kwargs {kwargs!r}; write the id of a registered environment and its "
+            f"arguments as JSON, such as '{{\"size\": 5}}' ({type(error).__name__}: {error})"
         ) from error
-    return EnvSpec(env, kwargs)
-
-
-def _without_none(value: Any) -> Any:
-    """A mapping as it was before Arrow gave it the keys of all other rows."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-
-
-def _as_text(row: Mapping[str, Any]) -> str:
-    """A row as text, to compare rows: a NaN (an empty cell becomes one) is not equal to itself."""
-    return json.dumps(row, sort_keys=True, default=repr)

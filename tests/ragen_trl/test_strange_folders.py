@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ragen_trl.cli.eval_plan import read_plan
@@ -11,7 +10,6 @@ from ragen_trl.cli.options import parse
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.trajectory import Picture, Trajectory, Turn, from_json, to_json
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +42,3 @@ def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dic
         parse({}, ["--model", model], RunArguments, WarmStartConfig)
     with pytest.raises(OptionError, match=f"--{option} {value}"):
         read_plan({}, ["--model", model])
-
-
-def test_a_trajectory_survives_as_json() -> None:
-    info = {"success": np.bool_(True), "grid": np.eye(2), "thing": object(), "odd": float("inf")}
-    turn = Turn((1, 2), (3,), (-0.1,), "seen", "said", 0.1 + 0.2, info, True, "s", None, (Picture(1, 1, b"\0\1\2"),))
-    rebuilt = Turn((4,), (), (), "seen", "", -2.0, {}, context_ids=(1,))
-    played = Trajectory((turn, rebuilt), 7, 8, truncated=True, limit="turns", next_prompt_ids=(9,))
-    found = from_json(to_json(played))
-    assert found.turns[0].info == {"success": True, "grid": [[1, 0], [0, 1]], "odd": float("inf")}
-    assert found.turns[1] == rebuilt
-    plain = {name: value for name, value in vars(found.turns[0]).items() if name != "info"}
-    assert plain == {name: value for name, value in vars(turn).items() if name != "info"}
-    assert vars(found) | {"turns": ()} == vars(played) | {"turns": ()}

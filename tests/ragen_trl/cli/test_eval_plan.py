@@ -32,7 +32,6 @@ def trained(folder: Path, env: str, **options: Any) -> str:
     [
         (["--env", "ragen/Sokoban-v0:{symbols: W}"], ["{symbols: W}", "no JSON"]),
         (["--env", BANDIT, LAKE, "--env_kwargs", '{"size": 8}'], ["env_kwargs", "'ID:{…}'"]),
-        (["--env", BANDIT, BANDIT], ["listed 2 times"]),
         (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 has no argument 'slippery'; it takes"]),
         (["--episodes", "0"], ["episodes is 0"]),
         (["--samples_per_start", "-1"], ["samples_per_start is -1"]),

@@ -1,15 +1,11 @@
 """Curricula: which start states come when, and that nothing else changes."""
 
-import statistics
 from typing import Any
 
 import numpy as np
 
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.rollout.seeds import DRAWN, EVALUATION_END, REFILL, training_starts
-from ragen_trl.rollout.tasks import Tasks
-
-LAKE = "ragen/FrozenLake-v0"
+from ragen_trl.rollout.seeds import DRAWN, EVALUATION_END, training_starts
 
 
 def config(**changes: Any) -> StarPOConfig:
@@ -39,19 +35,3 @@ def test_by_hand_the_first_rollout_plays_the_easiest_eighth_and_the_last_any() -
     for rollout in range(8):
         assert min(played[4 * rollout : 4 * rollout + 4]) >= EVALUATION_END + 64 - 8 * (rollout + 1)
     assert played[32 : 32 + 48] == list(range(EVALUATION_END, EVALUATION_END + 48))  # then passes
-
-
-def test_a_refill_is_drawn_as_the_rollout_that_it_completes() -> None:
-    """Extra rollouts had start states of any difficulty: 2.7 on average in the first one, which asked for 1.1."""
-    args = config(max_refills=4, per_device_train_batch_size=32)
-    tasks, size = Tasks(LAKE, None, args), args.groups_per_generation
-    seeds = {(r, k): [row["seed"] for row in tasks.refill_rows(r, k)] for r in (0, 5, 15) for k in range(4)}
-    flat = [seed for each in seeds.values() for seed in each]
-    assert len(set(flat)) == len(flat) == 12 * size and min(flat) >= REFILL
-    own = list(tasks.rows["seed"])
-    for rollout, most in ((0, 0.3), (5, 0.8)):
-        asked = statistics.fmean(tasks.difficulty(0, seed) for seed in own[rollout * size : (rollout + 1) * size])
-        extra = statistics.fmean(tasks.difficulty(0, seed) for k in range(4) for seed in seeds[rollout, k])
-        assert abs(extra - asked) < most
-    assert seeds[15, 0] == list(range(min(seeds[15, 0]), min(seeds[15, 0]) + size))  # after the curriculum any
-    assert tasks.refill_rows(0, 1) == Tasks(LAKE, None, args).refill_rows(0, 1)

@@ -1,5 +1,7 @@
 """EnvExecutor: what runs beside what, what a failure leaves, and that nothing depends on the number of threads."""
 
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,18 +92,26 @@ def test_an_answer_that_comes_too_late_reaches_nobody(gate: threading.Event) -> 
         assert executor.run([lambda: 1, lambda: 2, lambda: 3]) == [1, 2, 3]
 
 
-def test_what_has_not_begun_when_the_run_is_interrupted_never_does(
-    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("python_handles_interrupts")
+def test_what_has_not_begun_when_the_run_is_interrupted_never_does(gate: threading.Event) -> None:
     begun: list[str] = []
+
+    def interrupts() -> None:
+        begun.append("first")
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, signal.SIGINT)
+        stuck_at(gate)
+
     executor = EnvExecutor(1)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(EnvExecutor, "_pause", lambda *_: begun and interrupt() or 0.01)
-        executor.run([lambda: (begun.append("first"), stuck_at(gate)), lambda: begun.append("second")])
+    with pytest.raises(KeyboardInterrupt):
+        executor.run([interrupts, lambda: begun.append("second")])
     gate.set()
     assert executor.run([lambda: "later"]) == ["later"]
     assert begun == ["first"]
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
+def test_an_environment_that_exits_ends_its_own_call() -> None:
+    failure, after = EnvExecutor(2).run([sys.exit, lambda: "done"])
+    assert isinstance(failure, Failure)
+    assert (failure.kind, type(failure.error), after) == ("crash", SystemExit, "done")

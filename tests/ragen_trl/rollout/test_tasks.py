@@ -57,7 +57,6 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time(tmp_path: Path) ->
         ({"seed": [20_000, 9_999] * 6}, "row 1 of train_dataset has seed 9999; .* kept for evaluation"),
         ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0' .*NameNotFound"),
         ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has env .* kwargs '{size: 5}'; write"),
-        ({"env_index": [0] * 12}, "without \\['env_index'\\] that the trainer writes itself"),
     ],
 )
 def test_a_mistake_is_named_with_its_row(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
