@@ -29,8 +29,8 @@ import ragen_trl
 from ragen_trl import CollapseMonitor, RolloutBatch, Sampling, StarPOConfig, Trajectory, WarmStartConfig, warm_start
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.algorithms.filtering import group_std
-from ragen_trl.astar_po.reference_values import ReferenceNeverSucceedsError
-from ragen_trl.batching.batch import collate
+from ragen_trl.astar_po.reference_values import NothingToLearnError
+from ragen_trl.batching.batch import sampled_mask, trajectory_batch, whole_rows
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -147,7 +147,7 @@ def train(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         curve.begin()
         try:
             trainer.train()
-        except ReferenceNeverSucceedsError as refusal:  # as it should after so short a warm start
+        except NothingToLearnError as refusal:  # as it should after so short a warm start
             if not settings.get("smoke"):
                 raise
             return {"refused": str(refusal)}
@@ -307,14 +307,20 @@ def distance(trajectories: Sequence[Trajectory], reference: PreTrainedModel, bat
     """
     ratios: list[float] = []
     for first in range(0, len(trajectories), batch_size):
-        batch = collate(trajectories[first : first + batch_size], pad_id=0)
-        ids, mask = batch["input_ids"], batch["action_mask"].bool()
+        batch = trajectory_batch(trajectories[first : first + batch_size], pad_id=0)
         with torch.no_grad():
-            logits = reference(input_ids=ids, attention_mask=batch["attention_mask"]).logits
-        logprobs = torch.zeros_like(batch["logprobs"])  # (B, S); the logits of a column are for the next one
-        logprobs[:, 1:] = torch.log_softmax(logits[:, :-1], dim=-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-        ratios += ((batch["logprobs"] - logprobs) * mask).sum(dim=1).tolist()
+            logprobs, _ = _scores(reference, batch)
+        ratios += ((batch["sampling_per_token_logps"] - logprobs) * sampled_mask(batch)).sum(dim=1).tolist()
     return fmean(ratios)
+
+
+def _scores(model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies (nats) of all completion tokens, (B, T) each."""
+    ids, attention = whole_rows(batch)
+    sampled = batch["completion_ids"]
+    logits = model(input_ids=ids, attention_mask=attention).logits[:, -sampled.shape[1] - 1 : -1]
+    logprobs = torch.log_softmax(logits, dim=-1)  # (B, T, V)
+    return logprobs.gather(-1, sampled[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(dim=-1)
 
 
 def peak_memory() -> float:
@@ -367,13 +373,9 @@ def gradients_by_spread(model: PreTrainedModel, rollout: RolloutBatch, buckets: 
     found: dict[str, float] = {}
     for number, groups in enumerate(torch.argsort(stds, stable=True).tensor_split(buckets), start=1):
         rows = [row for row in range(len(rollout.trajectories)) if row // rollout.group_size in groups.tolist()]
-        batch = collate([rollout.trajectories[row] for row in rows], pad_id=0)
-        ids, mask = batch["input_ids"][:, 1:], batch["action_mask"][:, 1:]  # (B, T)
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
-        logprobs = torch.log_softmax(logits, dim=-1)  # (B, T, V)
-        sampled = logprobs.gather(-1, ids[..., None]).squeeze(-1)
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
-        task = (advantages[rows][:, None] * sampled * mask).sum() / len(rows)
+        batch = trajectory_batch([rollout.trajectories[row] for row in rows], pad_id=0)
+        mask, (logprobs, entropy) = sampled_mask(batch), _scores(model, batch)
+        task = (advantages[rows][:, None] * logprobs * mask).sum() / len(rows)
         losses = {"task": task, "entropy": (entropy * mask).sum() / mask.sum()}
         found[f"std_{number}"] = stds[groups].mean().item()
         for name, loss in losses.items():

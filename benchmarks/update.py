@@ -228,14 +228,13 @@ def critic_updates(case: Case, model: Any, tokenizer: Any, args: Any, rows: list
     """The values of all rows, and one step on them."""
     import torch
 
-    from ragen_trl.batching.batch import collate
+    from ragen_trl.batching.batch import turn_columns
 
     critic = our_trainer(case, model, tokenizer, args, way).critic
 
     def update() -> None:
         values, _ = critic.values(rows, [False] * len(rows))
-        mask = collate(rows, tokenizer.pad_token_id)["action_mask"]
-        critic.update(rows, torch.ones_like(values), mask, values, clip=None)
+        critic.update(rows, torch.ones_like(values), turn_columns(rows) >= 0, values, clip=None)
 
     return update
 

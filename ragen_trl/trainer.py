@@ -38,7 +38,7 @@ from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
 from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
-from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages, uncertain_groups
+from ragen_trl.credit.estimators import advantages_in_groups, critic_advantages, uncertain_groups
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.models import check_policy, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
@@ -237,9 +237,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 found, figures = critic_advantages(self.critic, rollout, self.args, self._total, seed)
             self.record("train", figures)
             return found
-        if self.args.advantage == "group":
-            return trajectory_advantages(rollout, self.args)
-        return turn_advantages(rollout, self.args)
+        return advantages_in_groups(rollout, self.args)
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch; here `losses.policy_loss`, of the kind that ``args.loss_type`` names.

@@ -316,7 +316,6 @@ def regression_loss(
     soft_values: torch.Tensor,
     beta2: float,
     scale: Literal["unit", "paper"] = "unit",
-    residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
     parts: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -336,7 +335,6 @@ def regression_loss(
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
-        residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; unset: those in ``action_mask``.
         parts: For parts of trajectories: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
@@ -348,9 +346,7 @@ def regression_loss(
     wide = torch.promote_types(logprobs.dtype, torch.float32)
     log_ratios = elsewhere + (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
     residuals = beta2 * log_ratios - (returns - soft_values)
-    sizes, filler = residuals.abs(), ~used.any(dim=1)
-    capped = sizes if residual_cap is None else sizes.clamp(max=residual_cap)
-    losses = capped * (2 * sizes - capped)  # the square up to the cap, then its tangent
+    losses, filler = residuals.square(), ~used.any(dim=1)
     # A row's value is a share of its trajectory's loss, its gradient the whole loss's gradient by the row's own tokens.
     total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()
     total = total if scale == "paper" else total / (2 * beta2)

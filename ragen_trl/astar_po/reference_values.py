@@ -4,11 +4,13 @@ Which episodes are used depends only on their outcomes, never on the batch size,
 or the contents of a cache.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tqdm.auto import tqdm
@@ -16,23 +18,30 @@ from tqdm.auto import tqdm
 from ragen_envs import wilson_interval
 from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
-from ragen_trl.astar_po.value_cache import Request, Sample
-from ragen_trl.errors import NotFiniteError, UserError
+from ragen_trl.config.options import AStarPOOptions
+from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
+from ragen_trl.system.sqlite_file import SqliteFile
+
+Request = tuple[int, int]
+"""A start seed, and the index of a sample from it."""
 
 
-class ReferenceNeverSucceedsError(UserError, ValueError):
-    """No episode of the reference policy succeeded; A*-PO only reinforces what its reference sometimes does."""
+class Sample(NamedTuple):
+    """One episode of the reference policy: its raw return, format penalties included, and whether it succeeded."""
+
+    episode_return: float
+    success: bool
 
 
 class NothingToLearnError(UserError, ValueError):
-    """From every start state all episodes of the reference policy earned the same."""
+    """No episode of the reference policy succeeded, or from every start state all earned the same."""
 
 
 @dataclass(frozen=True)
 class StartValue:
-    """The value of one start state, from so many samples and successes.
+    """The value of one start state, from so many samples.
 
     ``mean`` is the mean return; ``value`` V*, between the mean and the largest return, and ``std_error`` its standard
     error, shrunk towards the spread over all starts, above 0 for equal returns too. ``zero_variance``: all returns are
@@ -40,7 +49,6 @@ class StartValue:
     """
 
     samples: int
-    successes: int
     mean: float
     value: float
     std_error: float
@@ -94,6 +102,45 @@ class ReferenceValues:
         return {**figures, "starts": len(self.starts), "trainable": len(self.trainable)}
 
 
+class ValueCache(SqliteFile):
+    """The reference's returns by key in a SQLite file, which several processes may read and write at the same time.
+
+    A batch is added whole or not at all. There are returns and not V*, so β₁ can change and samples can be added.
+    Without a write-ahead log it is a single file, which may be on a network disk.
+
+    Raises:
+        OptionError: If the file is not SQLite, belongs to something else, has another version, or cannot be used.
+    """
+
+    error = OptionError
+    purpose = "a cache of values"
+    application = 0x41537450  # "AStP"
+    version = 2
+    schema = (
+        "CREATE TABLE samples (key TEXT NOT NULL, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
+        "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
+    )
+
+    def read(self, key: str) -> dict[Request, Sample]:
+        """All samples of a key."""
+        query = "SELECT seed, sample, episode_return, success FROM samples WHERE key = ?"
+        with self._named_errors():
+            rows = self._connection.execute(query, (key,)).fetchall()
+        return {(seed, index): Sample(paid, bool(success)) for seed, index, paid, success in rows}
+
+    def add(self, key: str, samples: Mapping[Request, Sample]) -> None:
+        """Store samples, all of them or none. Those that are stored already stay as they are."""
+        rows = [(key, *request, float(paid), bool(success)) for request, (paid, success) in samples.items()]
+        with self._named_errors(), self._transaction() as database:
+            database.executemany("INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def value_key(settings: Mapping[str, Any], reference: str) -> str:
+    """Under what samples are stored: SHA-256 of the settings and of the reference's fingerprint."""
+    return hashlib.sha256(json.dumps({**settings, "reference": reference}, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass
 class ReferenceSamples:
     """Outcomes of the reference by start seed and sample index: those that are known, and played ones for the others.
 
@@ -102,76 +149,65 @@ class ReferenceSamples:
     the next one begins, so a killed run never plays an episode twice.
     """
 
-    def __init__(
-        self,
-        play: Callable[[list[Request]], Sequence[Sample]],
-        known: Mapping[Request, Sample] | None = None,
-        batch_size: int = 128,
-        store: Callable[[Mapping[Request, Sample]], None] = lambda samples: None,
-    ) -> None:
-        self._play, self._known, self._batch_size, self._store = play, dict(known or {}), batch_size, store
-        self.num_played = 0
+    play: Callable[[list[Request]], Sequence[Sample]]
+    known: dict[Request, Sample] = field(default_factory=dict)
+    batch_size: int = 128
+    store: Callable[[Mapping[Request, Sample]], None] = lambda samples: None
+    num_played: int = 0
 
-    def first(self, counts: Mapping[int, int], bar: "tqdm[Any] | None" = None) -> dict[int, list[Sample]]:
+    def first(self, counts: Mapping[int, int], bar: "tqdm[Any]") -> dict[int, list[Sample]]:
         """The first ``counts[seed]`` samples of each start, and no more even if more are known.
 
         Raises:
             NotFiniteError: If an environment failed twice in an episode, or a return is infinite.
         """
         requests = [(seed, index) for seed, count in counts.items() for index in range(count)]
-        missing = [request for request in requests if request not in self._known]
-        if bar is not None:
-            bar.total = (bar.total or 0) + len(missing)
-            bar.refresh()
-        for begin in range(0, len(missing), self._batch_size):
-            batch = missing[begin : begin + self._batch_size]
-            found = dict(zip(batch, self._play(batch), strict=True))
+        missing = [request for request in requests if request not in self.known]
+        bar.total = (bar.total or 0) + len(missing)
+        bar.refresh()
+        for begin in range(0, len(missing), self.batch_size):
+            batch = missing[begin : begin + self.batch_size]
+            found = dict(zip(batch, self.play(batch), strict=True))
             failed = [request for request, sample in found.items() if math.isnan(sample.episode_return)]
             if failed:  # once more with the same seeds: the environment may work again
-                found |= zip(failed, self._play(failed), strict=True)
+                found |= zip(failed, self.play(failed), strict=True)
             for (seed, index), sample in found.items():
                 if not math.isfinite(sample.episode_return):
                     raise NotFiniteError(
                         f"sample {index} of start {seed} has return {sample.episode_return}; NaN stands for an "
                         "environment that failed twice, whose traceback is in the log: repair it"
                     )
-            self._store(found)
-            self._known.update(found)
+            self.store(found)
+            self.known.update(found)
             self.num_played += len(batch)
-            if bar is not None:
-                bar.update(len(batch))
-        return {seed: [self._known[seed, index] for index in range(count)] for seed, count in counts.items()}
+            bar.update(len(batch))
+        return {seed: [self.known[seed, index] for index in range(count)] for seed, count in counts.items()}
 
 
 def estimate_values(
     seeds: Sequence[int],
     samples: ReferenceSamples,
-    beta1: float,
-    first_samples: int,
-    max_samples: int,
-    std_error: float,
+    args: AStarPOOptions,
     unit: float | None = None,
     progress: bool = False,
 ) -> ReferenceValues:
     """Play the reference policy and estimate V* of every start state; all processes get the same values.
 
-    After the first samples of each start, samples are doubled, round by round, up to ``max_samples``, where all returns
-    are equal and where the standard error is above the target.
+    After ``args.reference_samples`` of each start, samples are doubled, round by round, up to
+    ``args.max_reference_samples``, where all returns are equal and where the standard error is above
+    ``args.value_std_error``.
 
     Args:
         seeds: Start states, at least one.
         samples: Where episodes come from.
-        beta1: β₁ in units of the return range.
-        first_samples: Samples of each start to begin with.
-        max_samples: Most samples of a start.
-        std_error: Standard error of V* at which to stop, in units of the return range.
+        args: β₁, how many samples are played, and how well V* must be known.
         unit: The return range; unset: the largest minus the smallest return of all samples.
         progress: Whether to show a bar.
 
     Raises:
-        ReferenceNeverSucceedsError, NothingToLearnError: If no episode succeeded, or no start has returns that differ.
+        NothingToLearnError: If no episode succeeded, or no start has returns that differ.
     """
-    counts, played_before = dict.fromkeys(map(int, seeds), first_samples), samples.num_played
+    counts, played_before = dict.fromkeys(map(int, seeds), args.reference_samples), samples.num_played
     with progress_bar(0, "reference", "episode", hidden=not progress) as bar:
         while True:
             found = samples.first(counts, bar)
@@ -181,19 +217,22 @@ def estimate_values(
             }
             pool = torch.cat(list(returns.values()))
             scale = unit or return_range(pool)
+            beta1 = args.beta1 * scale
             errors = dict.fromkeys(returns, math.inf)  # if all returns are equal, which gives no scale
             if _has_spread(pool):
-                for seed, of_start in returns.items():
-                    errors[seed] = soft_value_std_error(of_start, beta1 * scale, pool).item()
-            unsure = {seed for seed in counts if errors[seed] > std_error * scale or not _has_spread(returns[seed])}
-            more = {seed: min(2 * counts[seed], max_samples) for seed in counts if seed in unsure}
-            if more == {seed: counts[seed] for seed in more}:
+                errors = {seed: soft_value_std_error(each, beta1, pool).item() for seed, each in returns.items()}
+            more = {
+                seed: min(2 * count, args.max_reference_samples)
+                for seed, count in counts.items()
+                if errors[seed] > args.value_std_error * scale or not _has_spread(returns[seed])
+            }
+            if all(count == counts[seed] for seed, count in more.items()):
                 break
             counts.update(more)
     won = [sample.success for of_start in found.values() for sample in of_start]
     earned = f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}"
     if not any(won):
-        raise ReferenceNeverSucceedsError(
+        raise NothingToLearnError(
             f"{earned}, and none succeeded (success rate at most {wilson_interval(0, len(won))[1]:.2%} with 95 % "
             "confidence); A*-PO cannot learn what its reference never does: warm-start the model on the oracle's play, "
             "make the environment easier, or raise max_reference_samples"
@@ -203,21 +242,20 @@ def estimate_values(
             f"{earned}, all of one start state the same, so there is nothing to learn; raise the temperature or "
             "max_reference_samples, or take other start states or another reference"
         )
-    won = [sample.success for of_start in found.values() for sample in of_start[:first_samples]]
+    won = [sample.success for of_start in found.values() for sample in of_start[: args.reference_samples]]
     low, high = wilson_interval(sum(won), len(won))
     starts = {
         seed: StartValue(
             samples=len(found[seed]),
-            successes=sum(sample.success for sample in found[seed]),
             mean=of_start.mean().item(),
-            value=soft_value(of_start, beta1 * scale).item(),
+            value=soft_value(of_start, beta1).item(),
             std_error=errors[seed],
             zero_variance=not _has_spread(of_start),
         )
         for seed, of_start in returns.items()
     }
     played = samples.num_played - played_before
-    return ReferenceValues(starts, pool.numel(), played, sum(won) / len(won), low, high, scale, beta1 * scale)
+    return ReferenceValues(starts, pool.numel(), played, sum(won) / len(won), low, high, scale, beta1)
 
 
 def _has_spread(returns: torch.Tensor) -> bool:

@@ -19,14 +19,17 @@ from transformers import PreTrainedModel
 from ragen_trl.algorithms.losses import aggregate, kl_penalty, regression_loss, sums_of_others
 from ragen_trl.astar_po.reference_values import (
     NothingToLearnError,
-    ReferenceNeverSucceedsError,
     ReferenceSamples,
     ReferenceValues,
+    Request,
+    Sample,
+    ValueCache,
     estimate_values,
+    value_key,
 )
-from ragen_trl.astar_po.value_cache import Request, Sample, ValueCache, value_key, value_settings
 from ragen_trl.batching.batch import sampled_mask, segment_batch
 from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.interfaces import Start
@@ -34,7 +37,6 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.self_check import measure_gap
-from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +52,14 @@ class AStarPOTrainer(StarPOTrainer):
 
     With LoRA the reference is the model with the adapter that training began with; there is no second model. Arguments
     and errors are as in `StarPOTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with stage 1, whose
-    episodes go into ``args.value_cache`` batch by batch.
+    episodes go into ``args.value_cache`` batch by batch; a second call keeps V*.
 
     Attributes:
         reference: The frozen policy.
         values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
-        ReferenceNeverSucceedsError, NothingToLearnError: By ``train``, see ``reference_values.estimate_values``.
+        NothingToLearnError: By ``train``, see ``reference_values.estimate_values``.
     """
 
     _tag_names = ["trl", "ragen", "astar-po"]
@@ -84,12 +86,6 @@ class AStarPOTrainer(StarPOTrainer):
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
         self._reference_is_checked = False
-        self._last_refresh = 0
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in `StarPOTrainer`. V* of an earlier call stays; the next refresh is counted from this one's begin."""
-        self._last_refresh = 0
-        return super().train(*args, **kwargs)
 
     # Stage 1
 
@@ -103,28 +99,26 @@ class AStarPOTrainer(StarPOTrainer):
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint, is_main = self.reference.fingerprint(), self.accelerator.is_main_process
         cache = ValueCache(path) if is_main else None
-        shows = is_main and not self.args.disable_tqdm
         try:
             for task, seeds in self._tasks.starts().items():
                 key = value_key(self._value_settings(task), fingerprint)
                 known = dict(gather_object(list(cache.read(key).items()) if cache else []))
                 store = partial(cache.add, key) if cache else lambda samples: None
-                self._estimate(task, seeds, known, store, shows)
+                self._estimate(task, seeds, known, store)
         finally:
             self.forget_sent_weights()  # now it needs the policy's
             if cache is not None:
                 cache.close()
         return self.values
 
-    def _estimate(self, task: int, seeds: list[int], known: dict[Request, Sample], store: Any, shows: bool) -> None:
+    def _estimate(self, task: int, seeds: list[int], known: dict[Request, Sample], store: Any) -> None:
         args, before, name = self.args, self.values.get(task), self._tasks.names[task]
         at_once = args.per_device_train_batch_size * args.steps_per_generation * self.accelerator.num_processes
         samples = ReferenceSamples(partial(self._play_reference, task), known, at_once, store)
         unit = before.return_range if before else args.return_range  # a refresh keeps the unit of β₁, β₂, advantages
-        limits = args.reference_samples, args.max_reference_samples, args.value_std_error
         try:
-            self.values[task] = estimate_values(seeds, samples, args.beta1, *limits, unit, shows)
-        except (NothingToLearnError, ReferenceNeverSucceedsError) as error:
+            self.values[task] = estimate_values(seeds, samples, args, unit, progress=not args.disable_tqdm)
+        except NothingToLearnError as error:
             if before is None:
                 raise
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, name, error)
@@ -140,12 +134,21 @@ class AStarPOTrainer(StarPOTrainer):
             )
 
     def _value_settings(self, task: int) -> dict[str, Any]:
-        """What V* of an environment depends on beside the reference."""
+        """What V* of an environment depends on beside the reference and the start seed.
+
+        An environment that a function makes is known by its name and its place in the run alone.
+        """
         args, spec = self.args, self._tasks.specs[task]
-        rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
-        columns = self._tasks.digest_of_columns(task) if self._extra else ""
-        return value_settings(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), columns)
+        played = {*option_names(TaskOptions), *option_names(MannerOptions), "temperature", "top_p", "top_k"}
+        return {
+            **{name: getattr(args, name) for name in (*played, "reward_version")},
+            "env": spec.label if isinstance(spec.env, str) else f"{spec.label} {task}",
+            "env_kwargs": dict(spec.kwargs),
+            "rewards": list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)),
+            "columns": self._tasks.digest_of_columns(task) if self._extra else "",
+            "force_reply_prefix": self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else "",
+            "chat_template": str(self.tokenizer.chat_template),
+        }
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[Sample]:
         """Play the reference on all processes together; its outcomes do not depend on the seed of a run."""
@@ -153,19 +156,14 @@ class AStarPOTrainer(StarPOTrainer):
         starts = [Start.drawn(seed, (seed, index, _REFERENCE_PLAY)) for seed, index in requests]
         with self.reference.model() as model:
             rollout, _ = self._play_together(rows, starts, self._tasks.names)
-            if not self._reference_is_checked:  # before hours of play
+            if not self._reference_is_checked:  # by one pass of rows from all over, before hours of play
                 self._reference_is_checked = True
-                self._check_reference(model, rollout.trajectories)
+                played, count = rollout.trajectories, self.args.per_device_train_batch_size
+                some = segment_batch(played[:: max(1, len(played) // count)][:count], self.tokenizer.pad_token_id)
+                batch = {name: tensor.to(self.accelerator.device) for name, tensor in some.items()}
+                self.check_gap_to_sampler(measure_gap(self.score(model, batch)[0], batch, self._sampler_slack))
         outcomes = zip(rollout.returns.tolist(), rollout.summaries, strict=True)
         return [Sample(paid, summary.success) for paid, summary in outcomes][: len(requests)]
-
-    def _check_reference(self, model: PreTrainedModel, played: list[Trajectory]) -> None:
-        """Compare trainer and sampler on one pass of rows, taken from all over what was played."""
-        count = self.args.per_device_train_batch_size
-        rows = played[:: max(1, len(played) // count)][:count]
-        on_cpu = segment_batch(rows, self.tokenizer.pad_token_id)
-        batch = {name: tensor.to(self.accelerator.device) for name, tensor in on_cpu.items()}
-        self.check_gap_to_sampler(measure_gap(self.score(model, batch)[0], batch, self._sampler_slack))
 
     # Stage 2: the hooks
 
@@ -201,7 +199,6 @@ class AStarPOTrainer(StarPOTrainer):
             soft_values=torch.zeros_like(advantages),
             beta2=args.beta2,
             scale=args.loss_scale,
-            residual_cap=args.residual_cap,
             normaliser=inputs["step_trajectories"],
             parts=(inputs["others_log_ratio"], shares) if "others_log_ratio" in inputs else None,
         )
@@ -224,17 +221,17 @@ class AStarPOTrainer(StarPOTrainer):
             self.estimate_values()
 
     def training_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """As in `StarPOTrainer`, from trainable start states only, and after a refresh if one is due."""
-        if self.args.refresh_steps and self.state.global_step - self._last_refresh >= self.args.refresh_steps:
+        """As in `StarPOTrainer`, after a refresh if one is due."""
+        step, every = self.state.global_step, self.args.refresh_steps
+        if every and step and step % every == 0 and self.micro_step == 0:
             self.reference.reanchor()
-            self._last_refresh = self.state.global_step
             self.estimate_values()
-        return super().training_batch(self._with_trainable_starts(rows))
+        return super().training_batch(rows)
 
-    def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Other start states of the same environment in place of those from which the reference's returns are equal.
+    def _play(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
+        """As in `StarPOTrainer`, but for start states from which the reference's returns are equal others are played.
 
-        They are drawn by what all processes and a resumed run know.
+        They are of the same environment, drawn by what all processes and a resumed run know.
         """
         found = []
         for place, row in enumerate(rows, self.accelerator.process_index * len(rows)):
@@ -245,10 +242,7 @@ class AStarPOTrainer(StarPOTrainer):
                 entropy = [self.args.seed, self.state.global_step, self.micro_step, group, seed]
                 row = self._tasks.row(task, int(np.random.default_rng(entropy).choice(values.trainable)))
             found.append(row)
-        return found
-
-    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
-        return self._with_trainable_starts(super()._refill_rows(attempt))
+        return super()._play(found, attempt)
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         rows_a_pass = self.args.per_device_train_batch_size
@@ -261,11 +255,10 @@ class AStarPOTrainer(StarPOTrainer):
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""
+        """Write V*, what it depends on, and the reference if a refresh changed it."""
         if self.reference.reanchored:
             self.reference.save(folder / "reference")
         state = {
-            "last_refresh": self._last_refresh,
             "reanchored": self.reference.reanchored,
             "reference": self.reference.fingerprint(),
             "reference_episodes": self._reference_episodes,
@@ -285,12 +278,9 @@ class AStarPOTrainer(StarPOTrainer):
     def load_algorithm_state(self, folder: Path) -> None:
         """Read what `save_algorithm_state` wrote.
 
-        `OptionError` if the reference is missing or another one, or V* is of other settings, such as another reward.
+        `OptionError` if the reference is another one, or V* is of other settings, such as another reward.
         """
-        path = folder / _STATE
-        if not path.is_file():
-            raise OptionError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         if state["reanchored"]:
             self.reference.load(folder / "reference")
         if self.reference.fingerprint() != state["reference"]:
@@ -304,5 +294,5 @@ class AStarPOTrainer(StarPOTrainer):
                 f"{folder} has V* of other settings, which differ in {', '.join(differ)}; resume with those that the "
                 "run began with, or begin a new run"
             )
-        self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
+        self._reference_episodes = state["reference_episodes"]
         self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}

@@ -149,25 +149,7 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
     return cut
 
 
-def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:
-    """(L, T): (L, S) values of whole trajectories in TRL's T = ``length`` columns, which are after the first prompt."""
-    columns = values.new_zeros((len(trajectories), length))
-    for row, trajectory in enumerate(trajectories):
-        first, count = len(trajectory.turns[0].prompt_ids), len(trajectory.token_ids)
-        columns[row, : count - first] = values[row, first:count]
-    return columns
-
-
-def collate(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
-    """Whole trajectories, padded on the right, (B, T) each; (0, 0) without trajectories.
-
-    ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at all other tokens).
-    """
-    rows = [trajectory.token_ids for trajectory in trajectories]
-    columns = {
-        "input_ids": _padded(rows, torch.int64, pad_id, "right"),
-        "attention_mask": _padded([[1] * len(row) for row in rows], torch.int64, 0, "right"),
-        "action_mask": _padded([trajectory.action_mask for trajectory in trajectories], torch.int64, 0, "right"),
-        "turn_ids": _padded([trajectory.turn_ids for trajectory in trajectories], torch.int64, -1, "right"),
-    }
-    return columns if rows else {key: column[:, :0] for key, column in columns.items()}
+def turn_columns(trajectories: Sequence[Trajectory]) -> torch.Tensor:
+    """(L, T) the turn of each sampled token, in the columns of ``trajectory_batch``'s completions; -1 elsewhere."""
+    turns = [one.turn_ids[len(one.turns[0].prompt_ids) :] for one in trajectories]
+    return _padded(turns, torch.int64, -1, "right")

@@ -265,9 +265,6 @@ class AStarPOOptions:
     loss_scale: Literal["unit", "paper"] = option(
         "unit", "'unit': the gradient has the scale of REINFORCE; 'paper': times 2·beta2."
     )
-    residual_cap: float | None = option(
-        None, "Residuals beyond this many return ranges count linearly (Huber); unset: all squared.", "(0, inf)"
-    )
     kl_coef: float = option(0.0, "Weight of the KL to the reference per token (k3), on the unit scale.", "[0, inf)")
     refresh_steps: int = option(0, "Updates after which the policy becomes the reference; 0: never.", "[0, inf)")
     reward_version: str = option("", "Part of the cache's key; change it when rewards change.")

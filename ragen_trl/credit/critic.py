@@ -7,10 +7,10 @@ shared with it and not copied, so with LoRA a critic costs an adapter.
 
 import copy
 import math
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.algorithms.losses import value_loss
-from ragen_trl.batching.batch import collate
-from ragen_trl.batching.shared_prefixes import share_prefixes
-from ragen_trl.errors import NotFiniteError, OptionError
+from ragen_trl.batching.batch import sampled_mask, segment_batch, select_rows, turn_columns, whole_rows
+from ragen_trl.batching.shared_prefixes import prefix_order, share_prefixes
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
 from ragen_trl.system.atomic import replacing
 from ragen_trl.system.shards import (
@@ -41,11 +41,11 @@ from ragen_trl.system.shards import (
     whole,
     whole_on_first,
     whole_optimizer,
-    whole_shape,
 )
 from ragen_trl.trajectory import Trajectory, Turn
 
 _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
+_FILLER = Trajectory((Turn((0,), (0,), (), observation="", reply="", reward=0.0),), seed=0)
 
 
 class ValueNetwork(nn.Module):
@@ -53,7 +53,7 @@ class ValueNetwork(nn.Module):
 
     A copy and not a new adapter, because a warm-started policy reads with its own. ``shares_weights``: what the policy
     (unwrapped, perhaps a ``PeftModel``) does not train is shared with it; ``shares_prefixes``: tokens that rows begin
-    with in common are computed once. `OptionError` if the backbone has nothing to train.
+    with in common are computed once.
     """
 
     def __init__(self, policy: PreTrainedModel | PeftModel, shares_weights: bool, shares_prefixes: bool) -> None:
@@ -64,27 +64,26 @@ class ValueNetwork(nn.Module):
         for mine, theirs in zip(self.backbone.parameters(), original.parameters(), strict=True):
             if is_divided(theirs) and mine is not theirs:  # of a part no copy is made
                 mine.data = whole(theirs).clone()
-        if not any(value.requires_grad for value in self.backbone.parameters()):
-            raise OptionError(
-                f"{type(policy).__name__} has no trainable weights in its backbone, so there is no critic for it; "
-                "train LoRA (peft_config=LoraConfig(...)), or choose advantage='group' or 'gigpo', which need none"
-            )
         self.head = nn.Linear(original.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.shares_prefixes = shares_prefixes
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """(B, T) float32 value of the state after each token; at padding, which is on the right, it means nothing."""
+    def forward(self, rows: Mapping[str, Any]) -> torch.Tensor:
+        """(B, T) float32 value of the state before each sampled token of rows (`batch.trajectory_batch`).
+
+        At other tokens it means nothing.
+        """
+        (ids, attention), sampled = whole_rows(rows), sampled_mask(rows)
+        width = sampled.shape[1]
         if not self.shares_prefixes:
-            positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-            return self._values(input_ids, attention_mask, positions)
-        # Every token is read to value what follows it, as it is read to predict that: a column more follows the last.
-        ids, attended = pad(input_ids, (0, 1)), pad(attention_mask, (1, 0), value=1)
-        rows = share_prefixes(ids, attended, attended, self.head.in_features)
-        mask = additive_mask(self.backbone, rows.visible) if rows.branches else None
-        values = self._values(rows.ids, mask, rows.positions)
-        return rows.unpacked(values.flatten()[rows.predictors])[:, 1:]
+            positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
+            return self._values(ids, attention, positions)[:, -width - 1 : -1]
+        asked = pad(sampled, (ids.shape[1] - width, 0))
+        packed = share_prefixes(ids, attention, asked, self.head.in_features)
+        mask = additive_mask(self.backbone, packed.visible) if packed.branches else None
+        values = self._values(packed.ids, mask, packed.positions)
+        return packed.unpacked(values.flatten()[packed.predictors])[:, -width:]
 
     def _values(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor:
         output = self.backbone(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
@@ -102,7 +101,7 @@ class Critic:
     engine has one optimizer, FSDP2 divides a critic of all weights.
 
     ``policy`` is the unwrapped one, ``args`` has the options of the critic, and of batches and AdamW (a
-    ``StarPOConfig``), ``shares_prefixes`` is the network's. `OptionError` if the policy trains nothing below its head.
+    ``StarPOConfig``), ``shares_prefixes`` is the network's.
 
     Attributes:
         parameters: What is trained.
@@ -153,29 +152,23 @@ class Critic:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(L, T) float32 value of the state before each token, and (L,) the value after each episode's end.
 
-        The first are aligned with ``collate`` and 0 where nothing was sampled; column t has read only the tokens before
-        t. The others, for truncated episodes, have read ``next_prompt_ids`` too, and are 0 without ``bootstrap``.
+        The first are in the columns of completions (`batch.turn_columns`) and 0 where nothing was sampled; column t
+        has read only the tokens before t. The others, for truncated episodes, have read ``next_prompt_ids`` too, and
+        are 0 without ``bootstrap``.
         """
-        segments, owners = _segments(trajectories)
-        lengths = [len(row.token_ids) for row in segments]
-        rows, ends = _with_next_prompts(segments, owners, trajectories, bootstrap)
-        device = self._accelerator.device
-        values = torch.zeros(len(lengths), max(lengths, default=0), device=device)
-        after = torch.zeros(len(trajectories), device=device)
+        given = [_with_next_turn(one) if more else one for one, more in zip(trajectories, bootstrap, strict=True)]
+        batch = self._rows(given)
+        sampled = sampled_mask(batch)
+        found = torch.zeros(sampled.shape, device=sampled.device)
         self.network.eval()
-        for chunk in self._passes(range(len(rows)), [row.token_ids for row in rows]):
-            if not chunk:
-                self._fill()
-                continue
-            batch = collate([rows[index] for index in chunk], self._pad_id)
-            with self._autocast():
-                output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
-            for index, row_values in zip(chunk, output, strict=True):
-                if index < len(lengths):
-                    values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
-                if index in ends:
-                    after[ends[index]] = row_values[len(rows[index].token_ids) - 1]
-        return _moved(values, segments, trajectories), after
+        for rows, values in self._passes(batch, range(len(sampled))):
+            found[rows, : values.shape[1]] = values
+        turn_ids = turn_columns(given).to(sampled.device)
+        found = _moved(found, sampled, turn_ids >= 0)
+        played = torch.tensor([len(one.turns) for one in trajectories], device=sampled.device)
+        is_next = turn_ids == played[:, None]
+        width = turn_columns(trajectories).shape[1]
+        return found.masked_fill(is_next, 0.0)[:, :width], found.masked_fill(~is_next, 0.0).sum(dim=1)
 
     def update(
         self,
@@ -195,7 +188,7 @@ class Critic:
 
         Args:
             trajectories: L episodes.
-            targets: (L, T) returns, aligned with ``collate``.
+            targets: (L, T) returns, in the columns of `values`.
             mask: (L, T), 1 where the critic is trained: at sampled tokens, or at one token of each turn.
             old_values: (L, T) the result of ``values`` before the update.
             clip: How far a value may move from the old one, in units of the return; ``None``: no clip.
@@ -211,53 +204,39 @@ class Critic:
         Raises:
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
-        (segments, owners), device = _segments(trajectories), self._accelerator.device
-        given = {"targets": targets, "mask": mask.bool(), "old_values": old_values}
-        batch = {  # (S, T') each
-            name: _moved(tensor.detach().to(device), trajectories, segments) for name, tensor in given.items()
-        }
-        if trajectories:
-            tokens = collate(segments, self._pad_id)
-            batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
-        if not (metrics := self._fit(batch)):
+        batch = self._rows(trajectories)
+        sampled, history = sampled_mask(batch), turn_columns(trajectories).to(self._accelerator.device) >= 0
+        given = old_values.detach(), targets.detach(), mask.bool()
+        columns = old_values, targets, mask = [_moved(each.to(sampled.device), history, sampled) for each in given]
+        if not (metrics := self._fit(targets[mask], old_values[mask])):
             return {}
-        used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
-        texts = [row.token_ids for row in segments]
+        used = mask.any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
         self._optimizer.zero_grad(set_to_none=True)  # what an update that broke off has left
         self.network.train()
-        parts = _parts(used, owners, minibatches, epochs, seed)
-        steps = [self._step(batch, self._passes(rows, texts), rows, clip) for rows in parts]
+        parts = _parts(used, batch["trajectory"].tolist(), minibatches, epochs, seed)
+        steps = [self._step(batch, rows, columns, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         metrics |= dict(zip(_STEP_MEASURES, means.tolist(), strict=True))
         return metrics
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path) -> None:
         """Write weights and optimizer to a file, however the critic was divided; all processes call it."""
         saved = {"weights": whole_on_first(self._trained), "optimizer": whole_optimizer(self._optimizer)}
         if self._accelerator.is_main_process:
-            with replacing(Path(path)) as partial_file:
+            with replacing(path) as partial_file:
                 torch.save(saved, partial_file)
 
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Read what ``save`` wrote, on every process; `OptionError` if there is none, or another policy's."""
-        if not Path(path).is_file():
-            raise OptionError(f"{path} is not there; resume from a checkpoint of a run with a critic, or start again")
+    def load(self, path: Path) -> None:
+        """Read what ``save`` wrote, on every process."""
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        shapes = {name: tuple(weight.shape) for name, weight in saved["weights"].items()}
-        if shapes != {name: whole_shape(value) for name, value in self._trained.items()}:
-            raise OptionError(
-                f"{path} is the critic of another policy; resume with the model and the LoRA settings with which the "
-                "run was started"
-            )
         for name, value in self._trained.items():
             held = part(value)
             held.copy_(part_of(saved["weights"][name].to(held), value))
         load_whole_optimizer(self._optimizer, saved["optimizer"])
 
-    def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
-        """How well the old values predict the targets, over all processes; empty if there are none."""
-        targets, old_values = (batch[name][batch["mask"]].float() for name in ("targets", "old_values"))
-        columns = torch.stack([targets, old_values, targets - old_values])  # (3, tokens)
+    def _fit(self, targets: torch.Tensor, old_values: torch.Tensor) -> dict[str, float]:
+        """How well the old values predict the targets, (tokens,) each, over all processes; empty if there are none."""
+        columns = torch.stack([targets, old_values, targets - old_values]).float()  # (3, tokens)
         count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
         if count == 0:
             return {}
@@ -271,26 +250,22 @@ class Critic:
         }
 
     def _step(
-        self, batch: dict[str, torch.Tensor], passes: Iterator[list[int]], rows: list[int], clip: float | None
+        self, batch: dict[str, Any], rows: list[int], columns: Sequence[torch.Tensor], clip: float | None
     ) -> torch.Tensor | None:
-        """One optimizer step on the rows of all processes; returns loss, clip fraction and gradient norm."""
-        mask, processes = batch["mask"], self._accelerator.num_processes
-        count = self._total(mask[rows].sum() if rows else torch.zeros((), dtype=torch.long, device=mask.device))
+        """One optimizer step on the rows of all processes; returns loss, clip fraction and gradient norm.
+
+        ``columns``, (S, T') each, are old values, targets, and the mask of the tokens to learn from.
+        """
+        processes, mask = self._accelerator.num_processes, columns[-1]
+        count = self._total(mask[rows].sum())
         if count == 0:
             return None
         sums = torch.zeros(2, device=mask.device)
-        for chunk in passes:
-            if not chunk:
-                (self._fill() * 0.0).backward()
-                continue
-            width = int(batch["attention_mask"][chunk].sum(dim=1).max())
-            of_pass = {name: tensor[chunk, :width] for name, tensor in batch.items()}
-            with self._autocast():
-                output = self.network(of_pass["input_ids"], of_pass["attention_mask"])
-            values = pad(output[:, :-1], (1, 0))  # from "after token t" to "before token t"
-            loss, clipped = value_loss(values, of_pass["old_values"], of_pass["targets"], of_pass["mask"], clip, count)
+        for chunk, values in self._passes(batch, rows):
+            old_values, targets, used = (column[chunk, : values.shape[1]] for column in columns)
+            loss, clipped = value_loss(values, old_values, targets, used, clip, count)
             loss.backward()
-            sums += torch.stack([loss.detach(), clipped * of_pass["mask"].sum() / count])
+            sums += torch.stack([loss.detach(), clipped * used.sum() / count])
         for parameter in self.parameters:
             if parameter.grad is None:  # a process without rows adds zeros
                 parameter.grad = torch.zeros_like(parameter)
@@ -313,81 +288,57 @@ class Critic:
         total: torch.Tensor = self._accelerator.reduce(value, reduction="sum")
         return total
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        """The trainer's mixed precision; full precision instead of fp16, because its loss scaling is for the policy."""
-        return nullcontext() if self._accelerator.mixed_precision == "fp16" else self._accelerator.autocast()
+    def _rows(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        """The policy's rows of trajectories, on the device."""
+        batch = segment_batch(trajectories, self._pad_id)
+        return {name: value.to(self._accelerator.device) for name, value in batch.items()}
 
-    def _passes(self, rows: Sequence[int], texts: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
-        """The rows of each pass, then none for the passes that only other processes need.
+    def _passes(self, batch: dict[str, Any], rows: Sequence[int]) -> Iterator[tuple[list[int], torch.Tensor]]:
+        """The rows of each pass, and (rows, T') the values in the first columns of their completions.
 
-        Rows in one pass begin alike or, where nothing is shared, have little padding.
+        Rows in one pass begin alike or, where nothing is shared, have little padding. Passes that only other processes
+        need have no row; their values depend on the weights nevertheless.
         """
-        alike = self.network.shares_prefixes
-        order = sorted(rows, key=lambda row: texts[row] if alike else (len(texts[row]),))
-        count = -(-len(order) // self._batch_size)
+        chosen = list(rows)
+        ids, attention = (column[chosen] for column in whole_rows(batch))
+        shares = self.network.shares_prefixes
+        order = prefix_order(ids, attention) if shares else attention.sum(dim=1).argsort(stable=True)
+        chosen = [chosen[place] for place in order.tolist()]
+        count = -(-len(chosen) // self._batch_size)
         if self.is_divided:  # every pass gathers weights
             most = torch.tensor(count, device=self._accelerator.device)
             torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
             count = int(most)
         for start in range(0, count * self._batch_size, self._batch_size):
-            yield order[start : start + self._batch_size]
-
-    def _fill(self) -> torch.Tensor:
-        """A pass over nothing, to take part in other processes' passes."""
-        ids = torch.full((1, 2), self._pad_id, device=self._accelerator.device)
-        with self._autocast():
-            filler: torch.Tensor = self.network(ids, torch.ones_like(ids)).sum()
-        return filler
+            chunk = chosen[start : start + self._batch_size]
+            # Full precision instead of fp16, because its loss scaling is for the policy.
+            half = self._accelerator.mixed_precision != "fp16"
+            with self._accelerator.autocast() if half else nullcontext():
+                values = self.network(select_rows(batch, chunk, len(chunk)) if chunk else self._rows([_FILLER]))
+            yield chunk, values[: len(chunk)]
 
 
 def _parts(
     rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int | Sequence[int]
 ) -> Iterator[list[int]]:
     """The rows of each step; a trajectory's rows stay together. Every process makes the same number of steps."""
-    generator, rows_of = np.random.default_rng(seed), dict[int, list[int]]()
-    for row in rows:
-        rows_of.setdefault(owners[row], []).append(row)
-    units = list(rows_of.values())
+    generator = np.random.default_rng(seed)
+    units = [list(of_trajectory) for _, of_trajectory in groupby(rows, key=owners.__getitem__)]
     for _ in range(epochs):
         for part_of_epoch in np.array_split(generator.permutation(len(units)), minibatches):
             yield [row for index in part_of_epoch for row in units[index]]
 
 
-def _segments(trajectories: Sequence[Trajectory]) -> tuple[list[Trajectory], list[int]]:
-    """The rows that the critic reads, and the index of each row's trajectory."""
-    owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
-    return [segment for segment, _ in owned], [owner for _, owner in owned]
-
-
-def _moved(values: torch.Tensor, rows: Sequence[Trajectory], others: Sequence[Trajectory]) -> torch.Tensor:
-    """The values at sampled tokens, in ``collate``'s columns of other rows that hold the same tokens; 0 elsewhere."""
-    theirs, ours = (collate(each, pad_id=0)["action_mask"].bool().to(values.device) for each in (rows, others))
+def _moved(values: torch.Tensor, theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
+    """The values where ``theirs`` is true, in their order, where ``ours`` is; 0 elsewhere."""
     moved = values.new_zeros(ours.shape)
     moved[ours] = values[theirs]
     return moved
 
 
-def _with_next_prompts(
-    segments: Sequence[Trajectory],
-    owners: Sequence[int],
-    trajectories: Sequence[Trajectory],
-    bootstrap: Sequence[bool],
-) -> tuple[list[Trajectory], dict[int, int]]:
-    """The rows, with the prompts that limits prevented; and of the rows that end with one their trajectories.
-
-    A prompt that would have been read in a rebuilt context is a row of its own.
-    """
-    rows, ends = list(segments), {}
-    last = {owner: row for row, owner in enumerate(owners)}
-    for index, (trajectory, more) in enumerate(zip(trajectories, bootstrap, strict=True)):
-        if not more:
-            continue
-        context = trajectory.next_context_ids
-        unanswered = Turn((*(context or ()), *trajectory.next_prompt_ids), (), (), observation="", reply="", reward=0.0)
-        if context is None:
-            ends[last[index]] = index
-            rows[last[index]] = replace(rows[last[index]], turns=(*rows[last[index]].turns, unanswered))
-        else:
-            ends[len(rows)] = index
-            rows.append(replace(trajectory, turns=(unanswered,), next_prompt_ids=(), next_context_ids=None))
-    return rows, ends
+def _with_next_turn(trajectory: Trajectory) -> Trajectory:
+    """With the prompt that a limit prevented, and any one token after it, before which there is a value."""
+    context = trajectory.next_context_ids
+    prompt, reply = trajectory.next_prompt_ids, (0,)
+    following = Turn(prompt, reply, (), observation="", reply="", reward=0.0, context_ids=context)
+    return replace(trajectory, turns=(*trajectory.turns, following))

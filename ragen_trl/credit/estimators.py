@@ -1,20 +1,17 @@
-"""From a rollout batch to the groups that are trained on, and to advantages, as the configuration names them.
-
-Two layouts of columns meet here: TRL's completions begin after the first prompt, the critic reads whole trajectories
-(`batch.collate`).
-"""
+"""From a rollout batch to the groups that are trained on, and to advantages, as the configuration names them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
+from torch.nn.functional import pad
 
 from ragen_trl.algorithms.advantages import group_advantages, whiten
 from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
 from ragen_trl.algorithms.gae import bi_level_gae, gae, spread_over_turns
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
-from ragen_trl.batching.batch import collate, completion_columns
+from ragen_trl.batching.batch import turn_columns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
@@ -53,83 +50,65 @@ def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
     return [group for group in chosen if stds[group] > 0] if is_filter else chosen
 
 
-def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
-    """(B,) group-relative advantages, one for all tokens of a trajectory, of the weighted sum of its rewards."""
-    return group_advantages(rollout.returns, rollout.group_size, args.baseline, args.scale_rewards)
+def advantages_in_groups(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
+    """Advantages without a critic, of the weighted sum of rewards.
 
-
-def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
-    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO).
-
-    MT-GRPO's outcome is the reward of an episode's last turn, extra functions included; the turns before it keep their
-    own.
+    ``"group"`` gives (B,), one for all tokens of a trajectory; GiGPO and MT-GRPO (L, T) of this process's completion
+    tokens, the same for all tokens of a turn. MT-GRPO's outcome is the reward of an episode's last turn, extra
+    functions included; the turns before it keep their own.
     """
-    rewards, mask = rollout.turn_rewards()
     size = rollout.group_size
+    if args.advantage == "group":
+        return group_advantages(rollout.returns, size, args.baseline, args.scale_rewards)
+    rewards, mask = rollout.turn_rewards()
     if args.advantage == "gigpo":
         anchors = [() if summary.failed else summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
-    elif args.advantage == "mt_grpo":
+    else:
         earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
         earlier[:, -1:] = False
         outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
         turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
-    else:
-        raise ValueError(f"advantage {args.advantage!r} has no estimator; write one, or override `advantages`")
-    if not rollout.trajectories:
-        return turns.new_zeros((0, rollout.completion_length))
-    turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
-    tokens = spread_over_turns(turns[rollout.local_indices], turn_ids)
-    return completion_columns(tokens, rollout.trajectories, rollout.completion_length)
-
-
-class CriticCredit(NamedTuple):
-    """Advantages and what the critic learns from: (L, S) each, columns as in ``batch.collate``, 0 at other tokens.
-
-    ``mask`` is true where the critic learns, which is at every sampled token (``action_mask``), or at the first one of
-    each turn ("turn_gae"); ``targets`` are the returns that it should have predicted.
-    """
-
-    advantages: torch.Tensor
-    targets: torch.Tensor
-    mask: torch.Tensor
-    action_mask: torch.Tensor
+    turn_ids = turn_columns(rollout.trajectories).to(turns.device)
+    return spread_over_turns(turns[rollout.local_indices], turn_ids)
 
 
 def critic_credit(
-    trajectories: Sequence[Trajectory],
+    turn_ids: torch.Tensor,
     turn_rewards: torch.Tensor,
     values: torch.Tensor,
     bootstrap: torch.Tensor,
     args: StarPOConfig,
-) -> CriticCredit:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Generalised advantage estimation in the variant that ``args.advantage`` names.
 
-    ``turn_rewards`` are (L, K), 0 after the last turn; ``values`` (L, S), the state's before each token; ``bootstrap``
-    (L,) values after the last token, 0 if the task is over.
+    Args:
+        turn_ids: (L, T) the turn of each sampled token, -1 elsewhere (`batch.turn_columns`).
+        turn_rewards: (L, K), 0 after the last turn.
+        values: (L, T) the value of the state before each token.
+        bootstrap: (L,) values after the last token, 0 if the task is over.
+        args: The discounts, and λ.
+
+    Returns:
+        (L, T) advantages, the returns that the critic should have predicted, both 0 at other tokens, and where it
+        learns: at every sampled token, or at the first one of each turn ("turn_gae").
     """
-    turn_ids = collate(trajectories, pad_id=0)["turn_ids"].to(values.device)  # (L, S)
-    action_mask = turn_ids >= 0
-    first = action_mask & (turn_ids != turn_ids.roll(1, dims=1))  # column 0 is never sampled
+    sampled, around = turn_ids >= 0, pad(turn_ids, (1, 1), value=-1)
+    first, last = sampled & (turn_ids != around[:, :-2]), sampled & (turn_ids != around[:, 2:])
     played = torch.arange(turn_rewards.shape[1], device=values.device) < first.sum(dim=1, keepdim=True)  # (L, K)
     if args.advantage == "gae":
         rewards = torch.zeros_like(values)
-        last = action_mask & (turn_ids != turn_ids.roll(-1, dims=1))
         rewards[last] = turn_rewards[played]
-        advantages, targets = gae(rewards, values, action_mask, args.gamma, args.gae_lambda, bootstrap)
-    elif args.advantage == "bi_level_gae":
-        advantages, targets = bi_level_gae(
-            turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
-        )
-    elif args.advantage == "turn_gae":
-        turn_values = torch.zeros_like(turn_rewards)
-        turn_values[played] = values[first]
-        by_turn, targets = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)
-        advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
-    else:
-        raise ValueError(f"advantage {args.advantage!r} has no estimator with a critic; write one")
-    return CriticCredit(advantages, targets, first if args.advantage == "turn_gae" else action_mask, action_mask)
+        return *gae(rewards, values, sampled, args.gamma, args.gae_lambda, bootstrap), sampled
+    if args.advantage == "bi_level_gae":
+        discounts = args.turn_gamma, args.gamma, args.gae_lambda
+        return *bi_level_gae(turn_rewards, values, turn_ids, *discounts, bootstrap), sampled
+    turn_values = torch.zeros_like(turn_rewards)
+    turn_values[played] = values[first]
+    by_turn = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)
+    advantages, targets = (spread_over_turns(column, turn_ids) for column in by_turn)
+    return advantages, targets, first
 
 
 def critic_advantages(
@@ -146,15 +125,15 @@ def critic_advantages(
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
+    turn_ids = turn_columns(trajectories).to(values.device)
     turn_rewards = rollout.turn_rewards()[0][rollout.local_indices].to(values.device)
-    advantages, targets, mask, action_mask = critic_credit(trajectories, turn_rewards, values, after, args)
+    advantages, targets, mask = critic_credit(turn_ids, turn_rewards, values, after, args)
     sound = torch.tensor([one.limit not in FAILURES for one in trajectories], dtype=torch.bool, device=values.device)
-    mask, action_mask = mask & sound[:, None], action_mask & sound[:, None]
     if args.whiten_advantages:
-        advantages = whiten(advantages, action_mask, total)
+        advantages = whiten(advantages, (turn_ids >= 0) & sound[:, None], total)
     minibatches, epochs = critic_steps(len(rollout.summaries), args)
-    metrics = critic.update(trajectories, targets, mask, values, args.value_clip, minibatches, epochs, seed)
-    return completion_columns(advantages, trajectories, rollout.completion_length), metrics
+    taught = trajectories, targets, mask & sound[:, None], values
+    return advantages, critic.update(*taught, args.value_clip, minibatches, epochs, seed)
 
 
 def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:
@@ -173,8 +152,7 @@ def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
     With ``bootstrap="unseen"`` a limit that the messages count down to (``info["limit_is_told"]``) is part of the
     state, and nothing can be earned after it.
     """
-    if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
-        return False
-    if trajectory.limit in FAILURES:  # no message came back, so there is no state to value
-        return False
-    return bootstrap == "all" or not trajectory.turns[-1].info.get("limit_is_told", False)
+    if trajectory.terminated or not trajectory.truncated or trajectory.limit in FAILURES:
+        return False  # after a failure no message came back, so there is no state to value
+    told = trajectory.turns[-1].info.get("limit_is_told", False)
+    return bootstrap == "all" or (bootstrap == "unseen" and not told)

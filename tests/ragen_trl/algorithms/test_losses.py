@@ -197,23 +197,6 @@ def test_a_regression_in_unequal_micro_batches_with_a_common_normaliser_adds_up_
     torch.testing.assert_close(torch.cat([part[1] for part in parts]), slope)
 
 
-def test_beyond_the_cap_the_loss_goes_on_as_its_tangent() -> None:
-    """Residuals 0.5, 1, 3 and -3 with cap 1: 0.25, 1, and twice 2 · 3 - 1 = 5; slopes 1, 2, 2 and -2, times β₂."""
-    logprobs = torch.zeros(4, 1, dtype=torch.float64)
-    arguments = {
-        "logprobs": logprobs,
-        "ref_logprobs": logprobs,
-        "action_mask": torch.ones(4, 1),
-        "returns": double([0.0, 0.0, 0.0, 3.0]),
-        "soft_values": double([0.5, 1.0, 3.0, 0.0]),
-        "beta2": BETA,
-    }
-    loss, slope = loss_and_gradient(arguments, residual_cap=1.0, scale="paper", normaliser=1)
-    assert loss.item() == pytest.approx(0.25 + 1.0 + 5.0 + 5.0)
-    torch.testing.assert_close(slope[:, 0], BETA * double([1.0, 2.0, 2.0, -2.0]))
-    assert loss_and_gradient(arguments, residual_cap=3.0)[0] == loss_and_gradient(arguments)[0]
-
-
 # Importance ratios for what the sampler computes otherwise; against TRL's in ``test_vllm_training.py``
 
 # Ratios of 2, 1/2 and 8 | an environment token, then one of 3 and one that the sampler could not score.

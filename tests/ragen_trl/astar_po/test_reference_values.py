@@ -11,10 +11,12 @@ from ragen_trl.algorithms.soft_values import soft_value, soft_value_std_error
 from ragen_trl.astar_po.reference_values import (
     NothingToLearnError,
     ReferenceSamples,
+    Request,
+    Sample,
     StartValue,
+    ValueCache,
     estimate_values,
 )
-from ragen_trl.astar_po.value_cache import Request, Sample, ValueCache
 from tests.support.ragen_trl.references import SEEDS, ByChance, accuracy_of
 
 
@@ -33,9 +35,9 @@ def test_a_start_by_hand() -> None:
     """One success in 4 at β = 0.5: V* = 0.5 log((3 + e²) / 4)."""
     outcomes = {(1, 0): (1.0, True)}
     player = ReferenceSamples(lambda requests: [Sample(*outcomes.get(request, (0.0, False))) for request in requests])
-    values = estimate_values([1, 1], player, **accuracy_of(first_samples=4, max_samples=4))
+    values = estimate_values([1, 1], player, accuracy_of(reference_samples=4, max_reference_samples=4))
     start = values.starts[1]
-    assert start == StartValue(4, 1, 0.25, start.value, start.std_error, zero_variance=False)
+    assert start == StartValue(4, 0.25, start.value, start.std_error, zero_variance=False)
     assert start.value == pytest.approx(0.47722930, abs=1e-8)
     assert values.success == 0.25
     assert (values.success_low, values.success_high) == (
@@ -48,9 +50,9 @@ def test_a_start_by_hand() -> None:
 
 
 def test_uncertain_starts_get_more_samples_until_they_are_certain_or_full() -> None:
-    accuracy = accuracy_of(first_samples=4, max_samples=100, std_error=0.08)
+    accuracy = accuracy_of(reference_samples=4, max_reference_samples=100, value_std_error=0.08)
     reference = ByChance()
-    values = estimate_values(SEEDS, ReferenceSamples(reference), **accuracy)
+    values = estimate_values(SEEDS, ReferenceSamples(reference), accuracy)
     pool = torch.tensor([reference.outcome(*request)[0] for request in reference.asked], dtype=torch.float64)
     counts = {seed: start.samples for seed, start in values.starts.items()}
     assert len(reference.asked) == len(set(reference.asked)) == sum(counts.values()) == values.episodes
@@ -71,17 +73,17 @@ def test_a_start_that_always_failed_is_tried_again() -> None:
         won = [(seed == 1 and index % 2 == 0) or (seed, index) == (2, 8) for seed, index in requests]
         return [Sample(float(value), value) for value in won]
 
-    values = estimate_values([1, 2], ReferenceSamples(play), **accuracy_of(std_error=0.05, max_samples=16))
+    values = estimate_values([1, 2], ReferenceSamples(play), accuracy_of(max_reference_samples=16))
     assert values.starts[2].samples == 16
     assert values.trainable == [1, 2]
 
 
 def test_a_full_cache_answers_without_playing_and_other_betas_too(tmp_path: Path) -> None:
     with ValueCache(tmp_path / "values.sqlite") as cache:
-        estimate_values(SEEDS, kept_in(cache, ByChance()), **accuracy_of(max_samples=64))
+        estimate_values(SEEDS, kept_in(cache, ByChance()), accuracy_of(max_reference_samples=64))
         samples = kept_in(cache, ByChance(stop_after=0))
-        fewer = estimate_values(SEEDS, samples, **accuracy_of(beta1=2.0, max_samples=8))
-        assert fewer == estimate_values(SEEDS, samples, **accuracy_of(beta1=2.0, max_samples=8))
+        fewer = estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
+        assert fewer == estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
         assert fewer.played == 0
         assert fewer.starts[10_002].value == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
 
@@ -90,16 +92,16 @@ def test_a_full_cache_answers_without_playing_and_other_betas_too(tmp_path: Path
 def test_starts_that_differ_only_from_each_other_teach_nothing(returns: dict[int, float]) -> None:
     samples = ReferenceSamples(lambda requests: [Sample(returns[seed], True) for seed, _ in requests])
     with pytest.raises(NothingToLearnError, match=f"from 2 start states earned {returns[1]:g} to 1"):
-        estimate_values([1, 2], samples, **accuracy_of())
+        estimate_values([1, 2], samples, accuracy_of())
 
 
 # Episodes of the reference: divided among processes, stored batch by batch, never played twice
 
 
 def test_a_killed_run_asks_for_nothing_twice_and_ends_as_an_unbroken_one(tmp_path: Path) -> None:
-    accuracy = accuracy_of(first_samples=4, std_error=0.08)
+    accuracy = accuracy_of(reference_samples=4, value_std_error=0.08)
     unbroken = ByChance()
-    whole = estimate_values(SEEDS, ReferenceSamples(unbroken, batch_size=9), **accuracy)
+    whole = estimate_values(SEEDS, ReferenceSamples(unbroken, batch_size=9), accuracy)
     assert len(unbroken.batches) > 12
     asked: list[Request] = []
     for stop_after in (1, 3, 0, 5, None):
@@ -108,10 +110,10 @@ def test_a_killed_run_asks_for_nothing_twice_and_ends_as_an_unbroken_one(tmp_pat
         with ValueCache(tmp_path / "values.sqlite") as cache:
             samples = kept_in(cache, reference, 9)
             if stop_after is None:
-                resumed = estimate_values(SEEDS, samples, **accuracy)
+                resumed = estimate_values(SEEDS, samples, accuracy)
             else:
                 with pytest.raises(KeyboardInterrupt):
-                    estimate_values(SEEDS, samples, **accuracy)
+                    estimate_values(SEEDS, samples, accuracy)
         asked += reference.asked
     assert sorted(asked) == sorted(unbroken.asked)
     assert resumed.played == len(reference.asked) == whole.played - asked_before

@@ -85,18 +85,6 @@ def test_rewards_ten_times_as_large_make_the_same_run(tmp_path: Path) -> None:
         assert logged(ten, name) == pytest.approx(logged(one, name), rel=1e-4, abs=1e-6), name
 
 
-def test_a_residual_cap_bounds_what_one_trajectory_can_do(tmp_path: Path) -> None:
-    """Huber: an advantage of 0.3 or −0.7 beyond a cap of 0.1 pulls like one of ±0.1."""
-    trainer = astar(tmp_path, residual_cap=0.1, **STEP)
-    before = parameters(trainer)
-    trainer.train()
-    values = trainer.values[0]
-    gaps = [trajectory.episode_return - values.starts[trajectory.seed].value for trajectory in trainer.played]
-    assert min(map(abs, gaps)) > 0.1
-    expected = gradient(trainer.played, [(0.1 if gap > 0 else -0.1) / 8 for gap in gaps])
-    assert_same_step(expected, {name: value - before[name] for name, value in parameters(trainer).items()})
-
-
 # Stage 1 among environments that fail, and with vLLM
 
 

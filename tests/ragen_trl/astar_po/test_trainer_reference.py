@@ -22,8 +22,6 @@ def of_kind(kind: str, folder: Path) -> dict[str, Any]:
     """Options of a trainer whose policy is of a kind; each call makes the same policy again."""
     if kind == "full":
         return {}
-    if kind == "LoRA":
-        return {"peft_config": LORA}
     if not (folder / "adapter").exists():
         torch.manual_seed(0)
         warm = get_peft_model(small_model(), LORA)
@@ -69,8 +67,6 @@ def test_the_reference_is_the_policy_at_the_start_and_stays_there(tmp_path: Path
     assert not torch.allclose(policy_logits(trainer), before, atol=1e-3)
     if kind == "warm-started LoRA":  # its reference is not the base model
         assert not torch.allclose(before, logits(small_model()), atol=1e-3)
-    elif kind == "LoRA":
-        torch.testing.assert_close(before, logits(small_model()))
 
 
 def policy_logits(trainer: Any) -> torch.Tensor:
@@ -126,7 +122,7 @@ def test_a_refresh_moves_the_reference_to_the_policy(refreshed: tuple[str, Path,
     held = [(checkpoint / "reference" / "reference.safetensors").exists() for checkpoint in checkpoints]
     assert held == [False, False, True]
     state = json.loads((checkpoints[2] / "astar_po.json").read_text())
-    assert (state["last_refresh"], state["reanchored"]) == (2, True)
+    assert state["reanchored"] is True
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(refreshed: tuple[str, Path, Any], tmp_path: Path) -> None:

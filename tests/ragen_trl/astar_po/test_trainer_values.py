@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
-from ragen_trl.astar_po.value_cache import Sample, ValueCache, value_key, value_settings
+from ragen_trl.astar_po.reference_values import Sample, ValueCache, value_key
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
-from ragen_trl.rollout.environments import EnvSpec
 from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.trainers import lottery, small_model
 
@@ -80,8 +79,8 @@ def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, c
     assert trainer.estimate_values()[0].played == 32
 
 
-@pytest.mark.parametrize("group_size", [4])
-def test_starts_without_spread_are_replaced_by_others(tmp_path: Path, group_size: int) -> None:
+def test_starts_without_spread_are_replaced_by_others(tmp_path: Path) -> None:
+    group_size = 4
     trainer = astar(tmp_path, num_generations=group_size, max_steps=4, per_device_train_batch_size=8 * group_size)
     trainer.train()
     values = trainer.values[0]
@@ -133,11 +132,11 @@ def test_samples_come_back_by_key_and_the_first_one_stays(tmp_path: Path) -> Non
 
 def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
     """A hand-kept list of options forgot two of them; a new one must tell runs apart."""
-    args = AStarPOConfig(output_dir=str(tmp_path), use_cpu=True)
-    spec = EnvSpec("ragen/FrozenLake-v0", {"size": 4})
+    trainer, args = astar(tmp_path), AStarPOConfig(output_dir=str(tmp_path), use_cpu=True)
 
     def digest(**changes: Any) -> str:
-        return value_key(value_settings(replace_options(args, **changes), spec, 0, [("f", 1.0)], "<think>", "T"), "R")
+        trainer.args = replace_options(args, **changes)
+        return value_key(trainer._value_settings(0), "R")
 
     plain = digest()
     changed = {

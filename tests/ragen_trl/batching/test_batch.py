@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batching.batch import completion_columns, select_rows, trajectory_batch
+from ragen_trl.batching.batch import select_rows, trajectory_batch
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import made_up
 
 PAD = 99
 
@@ -68,20 +67,6 @@ def test_a_batch_of_trajectories_is_padded_as_trl_pads_by_hand() -> None:
     assert batch["completion_mask"].tolist() == [[1, 1, 1, 1], [1, 0, 0, 0]]
     assert batch["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 1, 1, 1]]
     assert batch["sampling_per_token_logps"].tolist() == [[-0.5, 0, -1, -2], [-3, 0, 0, 0]]
-
-
-def test_completion_columns_agree_with_a_loop() -> None:
-    """A completion begins after the first prompt; columns past a trajectory's end are 0, whatever stands there."""
-    played = [made_up((2, 1, 0.0), (1, 3, 0.0)), made_up((4, 2, 0.0)), made_up((1, 1, 0.0), (1, 1, 0.0), (2, 1, 0.0))]
-    width = max(len(trajectory.token_ids) for trajectory in played)
-    values = torch.rand((3, width), generator=torch.Generator().manual_seed(0)) + 1.0
-    for length in (6, 9):
-        columns = completion_columns(values, played, length)
-        for row, trajectory in enumerate(played):
-            first = len(trajectory.turns[0].prompt_ids)
-            for column in range(length):
-                inside = first + column < len(trajectory.token_ids)
-                assert columns[row, column] == (values[row, first + column] if inside else 0.0)
 
 
 @pytest.mark.parametrize("empty_first", [True, False])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from ragen_trl.batching.batch import collate
+from ragen_trl.batching.batch import trajectory_batch, turn_columns, whole_rows
 from ragen_trl.credit.critic import Critic
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.critics import (
@@ -19,7 +19,7 @@ from tests.support.ragen_trl.critics import (
     lesson,
     lora_policy,
     make_critic,
-    no_bootstrap,
+    value_after,
     weights,
 )
 from tests.support.ragen_trl.trainers import small_model
@@ -36,20 +36,16 @@ def build(request: pytest.FixtureRequest) -> Any:
 def test_a_column_holds_what_the_tokens_before_it_are_worth(build: Any) -> None:
     critic, rows = make_critic(build()), episodes(3)
     values, after = critic.values(rows, [True, False, True])
-    with torch.no_grad():
-
-        def worth(tokens: tuple[int, ...]) -> float:
-            ids = torch.tensor([tokens])
-            return critic.network(ids, torch.ones_like(ids))[0, -1].item()
-
-        for row, trajectory in enumerate(rows):
-            tokens = trajectory.token_ids
-            acted = trajectory.action_mask
-            expected = [worth(tokens[:column]) if acted[column] else 0.0 for column in range(len(tokens))]
-            assert values[row, : len(tokens)].tolist() == pytest.approx(expected, abs=1e-5)
-            assert not values[row, len(tokens) :].any()
-            beyond = worth(tokens + trajectory.next_prompt_ids) if row != 1 else 0.0
-            assert after[row].item() == pytest.approx(beyond, abs=1e-5)
+    for row, trajectory in enumerate(rows):
+        tokens, first = trajectory.token_ids, len(trajectory.turns[0].prompt_ids)
+        acted = trajectory.action_mask
+        expected = [
+            value_after(critic, tokens[:place]) if acted[place] else 0.0 for place in range(first, len(tokens))
+        ]
+        assert values[row, : len(expected)].tolist() == pytest.approx(expected, abs=1e-5)
+        assert not values[row, len(expected) :].any()
+        beyond = value_after(critic, tokens + trajectory.next_prompt_ids) if row != 1 else 0.0
+        assert after[row].item() == pytest.approx(beyond, abs=1e-5)
     assert values.std() > 0.05  # the columns do differ
     assert values.dtype == torch.float32
 
@@ -63,19 +59,15 @@ def test_a_value_is_that_of_what_was_read_where_a_context_was_rebuilt(build: Any
     whole = Trajectory(tuple(turns), 0, truncated=True, next_prompt_ids=(11, 12), next_context_ids=(13, 14))
     (plain,) = episodes(1)
     values, after = critic.values([whole, plain], [True, True])
-    with torch.no_grad():
-        column, read = 0, ()
-        for turn in whole.turns:
-            read = read if turn.context_ids is None else turn.context_ids
-            for place, token in enumerate((*turn.prompt_ids, *turn.reply_ids)):
-                if place >= len(turn.prompt_ids):
-                    ids = torch.tensor([read])
-                    expected = critic.network(ids, torch.ones_like(ids))[0, -1].item()
-                    assert values[0, column].item() == pytest.approx(expected, abs=1e-5)
-                read, column = (*read, token), column + 1
-        ids = torch.tensor([[13, 14, 11, 12]])
-        assert after[0].item() == pytest.approx(critic.network(ids, torch.ones_like(ids))[0, -1].item(), abs=1e-5)
-    assert column == len(whole.token_ids)
+    column, read = -len(turns[0].prompt_ids), ()
+    for turn in whole.turns:
+        read = read if turn.context_ids is None else turn.context_ids
+        for place, token in enumerate((*turn.prompt_ids, *turn.reply_ids)):
+            if place >= len(turn.prompt_ids):
+                assert values[0, column].item() == pytest.approx(value_after(critic, read), abs=1e-5)
+            read, column = (*read, token), column + 1
+    assert after[0].item() == pytest.approx(value_after(critic, (13, 14, 11, 12)), abs=1e-5)
+    assert column == values.shape[1]
     torch.testing.assert_close(after[1:], critic.values([plain], [True])[1])
 
 
@@ -123,7 +115,7 @@ def test_what_stands_off_the_mask_changes_nothing(build: Any) -> None:
         critic = make_critic(build())
         results.append((critic.update(rows, targets, given["mask"], old_values, clip=0.5), weights(critic)))
     kept = make_critic(build())
-    width = max(len(row.token_ids) for row in rows[:3])
+    width = turn_columns(rows[:3]).shape[1]
     kept.update(rows[:3], **{key: value[:3, :width] for key, value in given.items()}, clip=0.5)
     assert results[0][0] == results[1][0]
     for first, second, third in zip(results[0][1], results[1][1], weights(kept), strict=True):
@@ -134,19 +126,19 @@ def test_what_stands_off_the_mask_changes_nothing(build: Any) -> None:
 # The networks: the policy beside them stays as it was, and a saved critic goes on
 
 ROWS = episodes(4)
-BATCH = collate(ROWS, PAD)
+BATCH = whole_rows(trajectory_batch(ROWS, PAD))
 
 
 def logits(policy: Any) -> torch.Tensor:
     with torch.no_grad():
-        result: torch.Tensor = policy(BATCH["input_ids"], attention_mask=BATCH["attention_mask"]).logits
+        result: torch.Tensor = policy(BATCH[0], attention_mask=BATCH[1]).logits
     return result
 
 
 def study(critic: Critic, times: int = 3) -> None:
     for seed in range(times):
         critic.update(ROWS, **lesson(ROWS, seed), clip=0.5)
-        critic.values(ROWS, no_bootstrap(ROWS))
+        critic.values(ROWS, [False] * len(ROWS))
 
 
 def state(policy: PeftModel) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Credit: every estimator's advantages stand at the right tokens, worked by hand on two trajectories; and the filter.
 
-Columns as ``collate`` pads them (e an environment token, a a sampled one, . padding)::
+Columns of completions, which begin after the first prompt (e an environment token, a a sampled one, . padding)::
 
-    LONG   e e a a e a    rewards 0.5 after the second column of a, 1.0 after the last
-    SHORT  e a a a . .    reward -1.0 after the last
+    LONG   a a e a    rewards 0.5 after the second column of a, 1.0 after the last
+    SHORT  a a a .    reward -1.0 after the last
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,13 @@ import torch
 
 from ragen_trl import StarPOConfig
 from ragen_trl.algorithms.advantages import whiten
+from ragen_trl.batching.batch import turn_columns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.credit.estimators import (
+    advantages_in_groups,
     critic_advantages,
     critic_credit,
     goes_on,
-    turn_advantages,
     uncertain_groups,
 )
 from ragen_trl.trajectory import Trajectory
@@ -29,7 +30,8 @@ from tests.support.ragen_trl.trainers import made_up, rollout_of
 LONG = made_up((2, 2, 0.5), (1, 1, 1.0), states=["start", "left"], terminated=False, truncated=True, limit="context")
 SHORT = made_up((1, 3, -1.0), states=["start"])
 # 99 at environment tokens: no estimator may read what the critic says there.
-VALUES = torch.tensor([[99.0, 99.0, 0.1, 0.2, 99.0, 0.3], [99.0, 0.5, 0.5, 0.5, 0.0, 0.0]])
+VALUES = torch.tensor([[0.1, 0.2, 99.0, 0.3], [0.5, 0.5, 0.5, 0.0]])
+TURNS = torch.tensor([[0, 0, -1, 1], [0, 0, 0, -1]])
 AFTER = torch.tensor([0.4, 0.0])  # LONG was cut off by the context
 
 
@@ -57,48 +59,45 @@ class FakeCritic:
 def credit_of(advantage: str, **options: float) -> Any:
     """The advantages of both trajectories, by their own rewards."""
     rewards = torch.tensor([[0.5, 1.0], [-1.0, 0.0]])
-    return critic_credit([LONG, SHORT], rewards, VALUES, AFTER, config(advantage=advantage, **options))
+    assert torch.equal(turn_columns([LONG, SHORT]), TURNS)
+    return critic_credit(TURNS, rewards, VALUES, AFTER, config(advantage=advantage, **options))
 
 
 def test_token_gae_by_hand() -> None:
     """γ = λ = 0.5. LONG from the end: 1 + 0.2 - 0.3 = 0.9; 0.5 + 0.15 - 0.2 + 0.9 / 4; 0 + 0.1 - 0.1 + 0.675 / 4."""
-    credit = credit_of("gae", gamma=0.5, gae_lambda=0.5)
-    advantages = [[0, 0, 0.16875, 0.675, 0, 0.9], [0, -0.40625, -0.625, -1.5, 0, 0]]
-    torch.testing.assert_close(credit.advantages, torch.tensor(advantages))
-    targets = [[0, 0, 0.26875, 0.875, 0, 1.2], [0, 0.09375, -0.125, -1.0, 0, 0]]
-    torch.testing.assert_close(credit.targets, torch.tensor(targets))
-    acted = [[0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 0, 0]]
-    assert credit.mask.int().tolist() == credit.action_mask.int().tolist() == acted
+    advantages, targets, mask = credit_of("gae", gamma=0.5, gae_lambda=0.5)
+    expected = [[0.16875, 0.675, 0, 0.9], [-0.40625, -0.625, -1.5, 0]]
+    torch.testing.assert_close(advantages, torch.tensor(expected))
+    torch.testing.assert_close(targets, torch.tensor([[0.26875, 0.875, 0, 1.2], [0.09375, -0.125, -1.0, 0]]))
+    assert mask.int().tolist() == [[1, 1, 0, 1], [1, 1, 1, 0]]
 
 
 def test_turn_gae_by_hand_trains_one_token_a_turn() -> None:
     """γ = 0.5 and λ = 1 per turn, from the values 0.1 and 0.3 where the replies of LONG begin."""
-    credit = credit_of("turn_gae", turn_gamma=0.5, turn_lambda=1.0)
-    advantages = [[0, 0, 1.0, 1.0, 0, 0.9], [0, -1.5, -1.5, -1.5, 0, 0]]  # 0.5 + 0.15 - 0.1 + 0.9 / 2 = 1
-    torch.testing.assert_close(credit.advantages, torch.tensor(advantages))
-    assert credit.mask.int().tolist() == [[0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 0]]
-    assert credit.action_mask.int().tolist() == [[0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 0, 0]]
-    torch.testing.assert_close(credit.targets[credit.mask], torch.tensor([1.1, 1.2, -1.0]))  # advantage + value
+    advantages, targets, mask = credit_of("turn_gae", turn_gamma=0.5, turn_lambda=1.0)
+    expected = [[1.0, 1.0, 0, 0.9], [-1.5, -1.5, -1.5, 0]]  # 0.5 + 0.15 - 0.1 + 0.9 / 2 = 1
+    torch.testing.assert_close(advantages, torch.tensor(expected))
+    assert mask.int().tolist() == [[1, 0, 0, 1], [1, 0, 0, 0]]
+    torch.testing.assert_close(targets[mask], torch.tensor([1.1, 1.2, -1.0]))  # advantage + value
 
 
 def test_bi_level_gae_by_hand() -> None:
     """γ between turns 1, within them 0.5, λ = 0.5. LONG: 1 + 0.4 - 0.3; 0.5 + 0.3 - 0.2 + 1.1 / 2; 0.1 - 0.1 + /4."""
-    credit = credit_of("bi_level_gae", turn_gamma=1.0, gamma=0.5, gae_lambda=0.5)
-    advantages = [[0, 0, 0.2875, 1.15, 0, 1.1], [0, -0.40625, -0.625, -1.5, 0, 0]]
-    torch.testing.assert_close(credit.advantages, torch.tensor(advantages))
-    torch.testing.assert_close(credit.targets, (torch.tensor(advantages) + VALUES) * credit.action_mask)
-    assert torch.equal(credit.mask, credit.action_mask)
+    advantages, targets, mask = credit_of("bi_level_gae", turn_gamma=1.0, gamma=0.5, gae_lambda=0.5)
+    expected = torch.tensor([[0.2875, 1.15, 0, 1.1], [-0.40625, -0.625, -1.5, 0]])
+    torch.testing.assert_close(advantages, expected)
+    torch.testing.assert_close(targets, (expected + VALUES) * mask)
+    assert torch.equal(mask, TURNS >= 0)
 
 
 def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> None:
     """Each process whitens its own row by the moments of both."""
     args = config(advantage="gae")
-    whole = critic_credit([LONG, SHORT], torch.tensor([[0.5, 1.0], [-1.0, 0.0]]), VALUES, AFTER, args)
-    expected = whiten(whole.advantages, whole.action_mask)
+    expected = whiten(credit_of("gae")[0], TURNS >= 0)
     moments: list[torch.Tensor] = []
 
     def run(process: int, total: Any) -> torch.Tensor:
-        width = 6 if process == 0 else 4
+        width = 4 if process == 0 else 3
         critic = FakeCritic(VALUES[process : process + 1, :width], AFTER[process : process + 1])
         rollout = rollout_of([LONG, SHORT], 2, processes=2, process=process)
         return critic_advantages(critic, rollout, args, total, seed=0)[0]  # type: ignore[arg-type]
@@ -106,8 +105,8 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
     for process in (0, 1):
         run(process, lambda local: moments.append(local) or local)
     both = sum(moments)
-    torch.testing.assert_close(run(0, lambda _: both), expected[:1, 2:6])
-    torch.testing.assert_close(run(1, lambda _: both), expected[1:, 1:4])
+    torch.testing.assert_close(run(0, lambda _: both), expected[:1])
+    torch.testing.assert_close(run(1, lambda _: both), expected[1:, :3])
 
 
 @pytest.mark.parametrize("limit", ["turns", "actions", "env", "context"])
@@ -125,7 +124,7 @@ def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
 def test_gigpo_by_hand() -> None:
     """Returns 1.5 and -1: ±1.25 as whole episodes. From "start" the step returns are 0.5 + 0.5 · 1 and -1: ±1."""
     args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards="none")
-    columns = turn_advantages(rollout_of([LONG, SHORT], 2), args)
+    columns = advantages_in_groups(rollout_of([LONG, SHORT], 2), args)
     torch.testing.assert_close(columns, torch.tensor([[3.25, 3.25, 0.0, 1.25], [-3.25, -3.25, -3.25, 0.0]]))
 
 
@@ -142,7 +141,7 @@ def test_mt_grpo_pays_an_outcome_once() -> None:
         made_up((1, 1, 0.0), (1, 1, 0.0)),
         made_up((1, 1, 0.0), (1, 1, 0.0)),
     ]
-    found = turn_advantages(rollout_of(played, 4), config(advantage="mt_grpo", step_weight=0.5))
+    found = advantages_in_groups(rollout_of(played, 4), config(advantage="mt_grpo", step_weight=0.5))
     first, later, outcome = 2 / 3**0.5, -1 / 3**0.5, 0.5 * 3**0.5 / 2
     expected = [
         [first + outcome, 0.0, outcome],

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer
-from ragen_trl.astar_po.value_cache import ValueCache
+from ragen_trl.astar_po.reference_values import ValueCache
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
 

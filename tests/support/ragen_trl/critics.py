@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from ragen_trl.batching.batch import collate
+from ragen_trl.batching.batch import trajectory_batch, turn_columns
 from ragen_trl.credit.critic import Critic
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -68,17 +68,19 @@ def make_critic(policy: Any, awake: bool = True, **settings: Any) -> Critic:
 
 def lesson(rows: Sequence[Trajectory], seed: int = 0) -> dict[str, torch.Tensor]:
     """Targets, mask and old values for ``update``: random numbers at sampled tokens."""
-    mask = collate(rows, PAD)["action_mask"]
+    mask = (turn_columns(rows) >= 0).int()
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randn(mask.shape, generator=generator) * mask
     return {"targets": targets, "mask": mask, "old_values": 0.3 * torch.randn(mask.shape, generator=generator) * mask}
 
 
+def value_after(critic: Critic, tokens: tuple[int, ...]) -> float:
+    """What the critic says of the state after these tokens, in a pass of their own."""
+    row = Trajectory((Turn(tokens, (PAD,), (), "?", "!", 0.0),), seed=0)
+    with torch.no_grad():
+        return critic.network(trajectory_batch([row], PAD))[0, 0].item()
+
+
 def weights(critic: Critic) -> list[torch.Tensor]:
     """A copy of what the critic trains."""
     return [value.detach().clone() for value in critic.parameters]
-
-
-def no_bootstrap(rows: Sequence[Trajectory]) -> list[bool]:
-    """For episodes whose end is worth nothing."""
-    return [False] * len(rows)

@@ -6,14 +6,15 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 
-from ragen_trl.astar_po.value_cache import Request, Sample
+from ragen_trl.astar_po.reference_values import Request, Sample
+from ragen_trl.config.options import AStarPOOptions
 from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl.trainers import small_model
 
 
-def accuracy_of(**changes: Any) -> dict[str, Any]:
+def accuracy_of(**changes: Any) -> AStarPOOptions:
     """How well V* must be known, with some values changed."""
-    return {"beta1": 0.5, "first_samples": 8, "max_samples": 32, "std_error": 0.05, **changes}
+    return AStarPOOptions(**{"max_reference_samples": 32, "value_std_error": 0.05, **changes})
 
 
 SEEDS = range(10_000, 10_020)

@@ -10,10 +10,10 @@ import torch
 from accelerate import Accelerator
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
-from ragen_trl.batching.batch import collate
+from ragen_trl.batching.batch import turn_columns
 from ragen_trl.training.reference import Reference
 from tests.support.quick import libraries_are_settled
-from tests.support.ragen_trl.critics import GENTLE, PAD, episodes, lesson, lora_policy, make_critic, weights
+from tests.support.ragen_trl.critics import GENTLE, episodes, lesson, lora_policy, make_critic, weights
 from tests.support.ragen_trl.equivalence import Alone, Awake
 from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_model, small_trainer
 from tests.support.ragen_trl.vllm_two_ranks import served
@@ -85,13 +85,13 @@ def critic_update(kind: str, share: int, folder: Path, accelerator: Accelerator)
     wrapped = accelerator.prepare(policy)
     rank, rows = accelerator.process_index, episodes(8)
     mine = slice(0, share) if rank == 0 else slice(share, 8)
-    width = max((len(row.token_ids) for row in rows[mine]), default=0)
+    width = turn_columns(rows[mine]).shape[1]
     given = {key: value[mine, :width] for key, value in lesson(rows).items()}
     critic.values(rows[mine], [True] * len(rows[mine]))
     metrics = critic.update(rows[mine], **given, clip=0.2)
     if accelerator.is_main_process:
         torch.save({"metrics": metrics, "weights": weights(critic)}, folder / f"{kind}-{share}.pt")
-    tokens = collate(rows[rank : rank + 1], PAD)["input_ids"]
+    tokens = torch.tensor([rows[rank].token_ids])
     wrapped(input_ids=tokens).logits.square().mean().backward()
     for name, value in policy.named_parameters():
         if value.requires_grad:
