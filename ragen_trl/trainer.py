@@ -34,7 +34,7 @@ from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, samp
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
-from ragen_trl.config.checks import short_trajectory, warn_of_narrowed_sampling
+from ragen_trl.config.checks import warn_of_narrowed_sampling
 from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
@@ -179,8 +179,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         unlike = unlike_recorded(model if isinstance(model, str) else None, args)
         if unlike and args.should_log:
             logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
-        if args.should_log and (found := short_trajectory(args)):
-            logger.warning(found)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(

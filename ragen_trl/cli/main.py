@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.cli.convert import run_convert, run_smollm2
-from ragen_trl.cli.stages import check_output_folder, is_main, launched, said_once
+from ragen_trl.cli.stages import is_main, launched
 from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import write_atomically
@@ -54,7 +54,7 @@ _HELP: dict[str, list[Any]] = {
         *(declared.RunArguments, *_OF_PLAY, declared.TrainingOptions, declared.CriticOptions),
         *(declared.AStarPOOptions, declared.WarmStartConfig),
     ],
-    "warm-start": [declared.WarmStartArguments, declared.WarmStartConfig, *_OF_PLAY],
+    "warm-start": [declared.ModelArguments, declared.WarmStartConfig, *_OF_PLAY],
     "eval": [declared.EvaluationArguments, declared.ApiArguments, *_OF_PLAY],
 }
 # The user named a path that cannot be used. A file that does not exist is our fault: we did not create it.
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         TrlParser(_HELP[command], usage=usage, allow_abbrev=False).print_help()
         print(_FOR_ALL.format(presets=", ".join(PRESETS)))
         return 0
-    status = _guarded(commands[command], words)
+    status = _status(commands[command], words)
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,13 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
-    """Run a command and turn what ends it into a line and an exit status."""
+def _status(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Run a command, and turn what ends it into a line and an exit status."""
+    import gymnasium
+
+    from ragen_envs import EnvError
+    from ragen_trl.errors import UserError
+
     try:
         return command(words)
     except SystemExit as end:
-        if launched() == 1:
-            raise
         return end.code if isinstance(end.code, int) else 1
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,41 +108,30 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
         if is_main():
             print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
         return 130
+    except (UserError, EnvError, gymnasium.error.Error) as error:
+        return _fail(str(error))
     except Exception as error:
-        message = _users_mistake(error)
-        if message is not None:
-            return _fail(message)
+        # Python says ENOSPC of a full disk; torch and safetensors each have their own words for it.
+        full = ("No space left on device", "os error 28", "inline_container.cc")
+        if getattr(error, "errno", None) == errno.ENOSPC or any(text in str(error) for text in full):
+            return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
+        if isinstance(error, _OF_PATHS) and error.filename:
+            return _fail(f"{error.filename}: {error.strerror}; choose another file or folder")
         if launched() == 1:
             raise
         logging.getLogger(__name__).exception("process %s", os.environ.get("RANK"))
         return 1
 
 
-def _users_mistake(error: Exception) -> str | None:
-    """The line that tells a user what to do about an error; ``None`` if it is our mistake."""
-    import gymnasium
-
-    from ragen_envs import EnvError
-    from ragen_trl.errors import UserError
-
-    # Python says ENOSPC of a full disk; torch and safetensors each have their own words for it.
-    words = ("No space left on device", "os error 28", "inline_container.cc")
-    if getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words):
-        return f"the disk is full ({error}); free some space and repeat the command, it goes on where it can"
-    if isinstance(error, _OF_PATHS) and error.filename:
-        return f"{error.filename}: {error.strerror}; choose another file or folder"
-    return str(error) if isinstance(error, (UserError, EnvError, gymnasium.error.Error)) else None
-
-
 def _read(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The options of the file that ``--config`` names, and the other words."""
     _quiet()
-    from ragen_trl.cli.options import read_yaml
+    from ragen_trl.config.recipes import read_options
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     found, rest = parser.parse_known_args(list(words))
-    return {} if found.config is None else read_yaml(found.config), rest
+    return {} if found.config is None else read_options(found.config), rest
 
 
 def _train(words: list[str]) -> int:
@@ -150,16 +142,16 @@ def _train(words: list[str]) -> int:
     from ragen_trl.cli.training_run import check, default_folder, train
     from ragen_trl.reporting.report import results_table
 
-    with said_once():
-        (run, warm, args), chosen = parse(given, rest, declared.RunArguments, declared.WarmStartConfig)
-        args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-        check(run, args)
-    if dry_run & set(words):
-        print(training_plan(run, warm, args) if is_main() else "", end="")
-        return 0
+    (run, warm, args), chosen = parse(given, rest, declared.RunArguments, declared.WarmStartConfig)
+    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+    check(run, args)
     folder = Path(args.output_dir)
+    as_yaml = options_as_yaml(chosen, folder)
+    if dry_run & set(words):
+        _say(training_plan(run, args, as_yaml))
+        return 0
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
-    summary = train(run, warm, args, _say, options_as_yaml(chosen, folder))
+    summary = train(run, warm, args, _say, as_yaml)
     _say(f"{results_table(summary)}\nsummary: {folder / 'summary.json'}")
     _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
@@ -175,13 +167,11 @@ def _warm_start(words: list[str]) -> int:
     from ragen_trl.policies.models import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
-    with said_once():
-        (run, warm, args), chosen = parse(given, words, declared.WarmStartArguments, declared.WarmStartConfig)
-        folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
-        args.output_dir = str(folder)
-        check_output_folder(folder, "warm_start.json")
-        if (folder / "warm_start.json").exists() and not run.overwrite:
-            raise OptionError(f"{folder} holds a warm start; pass --overwrite true, or choose another --output_dir")
+    (run, warm, args), chosen = parse(given, words, declared.ModelArguments, declared.WarmStartConfig)
+    folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
+    args.output_dir = str(folder)
+    if (folder / "warm_start.json").exists() and not run.overwrite:
+        raise OptionError(f"{folder} holds a warm start; pass --overwrite true, or choose another --output_dir")
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)

@@ -4,7 +4,6 @@ The parser is TRL's: options are the fields of the dataclasses. The options in e
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -18,7 +17,7 @@ from trl import GRPOConfig, TrlParser
 from ragen_envs import EnvError, make_named
 from ragen_trl.cli.stages import launched
 from ragen_trl.config.options import ModelArguments, RunArguments, json_object
-from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for, preset_options, read_options
+from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for, preset_options
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.environments import check_modules, load_play_options, make_turns
@@ -50,17 +49,13 @@ class OptionParser(TrlParser):  # type: ignore[misc]
             raise OptionError(f"{source} has {', '.join(unknown)}, which is no option here; --help lists ours")
         self.set_defaults_with_config(**given)
 
-    def read(self, words: Sequence[str]) -> dict[str, Any]:
-        """The options by name; `OptionError` for a word that belongs to none."""
+    def read(self, words: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """An object of each class, and all options by name; `OptionError` for what nobody knows or can use."""
         found, unknown = self.parse_known_args(list(words))
         if unknown:
             raise OptionError(f"there is no option {unknown[0].partition('=')[0]}; --help lists ours")
-        return vars(found)
-
-    def made(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
-        """An object of each class; `OptionError` for what the class, TRL or Transformers refuses."""
         try:
-            return tuple(self.parse_dict(dict(options)))
+            return tuple(self.parse_dict(dict(vars(found)))), vars(found)
         except (ValueError, TypeError, ImportError) as error:
             raise OptionError(str(error)) from None
 
@@ -97,8 +92,7 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
     parser.set_defaults(**launch)
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     plain = {name: None if default is MISSING else default for name, default in plain.items()} | launch
-    options = parser.read(words)
-    parsed = parser.made(options)
+    parsed, options = parser.read(words)
     args = parsed[-1]
     check_single(args)
     if isinstance(parsed[0], RunArguments) and parsed[0].eval_env_kwargs is None:
@@ -114,14 +108,11 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
     """
     try:
         make_turns(env, args, kwargs).close()
-    except (UserError, EnvError):
-        raise
     except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
-        make_named(env, json_object("env_kwargs", args.env_kwargs) if kwargs is None else kwargs).close()  # says what
-        raise OptionError(
-            f"env is {env!r}, which is no environment of texts ({error}); ragen_envs.TextFromDiscrete makes one of it, "
-            f"in a module of yours: --env module:{env}"
-        ) from None
+        if not isinstance(error, (UserError, EnvError)):
+            make_named(env, json_object("env_kwargs", args.env_kwargs) if kwargs is None else kwargs).close()
+            raise OptionError(f"env is {env!r}: {error}. ragen_envs.TextFromDiscrete makes texts of numbers") from None
+        raise
 
 
 def check_single(args: StarPOConfig) -> None:
@@ -138,14 +129,6 @@ def _of_a_launch() -> dict[str, Any]:
         return {}
     on_cpu = {} if torch.cuda.is_available() else {"use_cpu": True, "ddp_backend": "gloo"}
     return {"ddp_timeout": 86_400, **on_cpu}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The options of a ``--config`` file; as in TRL's scripts, a mapping ``env`` in it sets environment variables."""
-    given = read_options(path)
-    if isinstance(given.get("env"), dict):
-        os.environ.update({name: str(value) for name, value in given.pop("env").items()})
-    return given
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "train") -> str:

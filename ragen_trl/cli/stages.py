@@ -7,17 +7,12 @@ writes files and prints; all play evaluations, warm-start and train.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import write_atomically
-
-
-class ToldByMainError(SystemExit):
-    """Another process raised the error and prints it; this one ends without a word."""
 
 
 def is_main() -> bool:
@@ -30,19 +25,8 @@ def launched() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-@contextmanager
-def said_once() -> Iterator[None]:
-    """For checks that fail alike in all processes: one says what is wrong, the others raise `ToldByMainError`."""
-    try:
-        yield
-    except Exception as error:
-        if os.environ.get("LOCAL_RANK", "0") != "0":
-            raise ToldByMainError(2) from error
-        raise
-
-
 def on_main(make: Callable[[], Any]) -> Any:
-    """What ``make`` returns in the main process, in all processes; `ToldByMainError` in the others if it fails."""
+    """What ``make`` returns in the main process, in all processes. If it fails, the others end without a word."""
     if launched() == 1:
         return make()
     from accelerate.utils import broadcast_object_list
@@ -54,19 +38,8 @@ def on_main(make: Callable[[], Any]) -> Any:
     finally:
         broadcast_object_list(found)
     if found[1] is not None:
-        raise ToldByMainError(2)
+        raise SystemExit(2)
     return found[0]
-
-
-def check_output_folder(folder: Path, marker: str | None = None) -> None:
-    """Raise `OptionError` for a folder that cannot be written to, or is not empty and lacks the file ``marker``."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise OptionError(f"{there} is a file or may not be written to; choose another --output_dir")
-    if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
-        raise OptionError(
-            f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another --output_dir"
-        )
 
 
 class RunState:
@@ -84,13 +57,16 @@ class RunState:
 
     def _opened(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
         if overwrite and folder.exists():
-            check_output_folder(folder, self._path.name)
+            if any(folder.iterdir()) and not self._path.exists():
+                raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
             shutil.rmtree(folder)
         new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
         advice = "pass --overwrite true to start again, or choose another --output_dir"
         if is_finished(folder):
             raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        stored = read_stages(folder) or {"settings": new, "seconds": {}}
+        stored: dict[str, Any] = {"settings": new, "seconds": {}}
+        if self._path.exists():
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
         old = stored["settings"]
         keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
@@ -115,17 +91,7 @@ class RunState:
 
 def is_finished(folder: Path) -> bool:
     """Whether a folder holds results that nothing is missing of, of a run or of something else."""
-    foreign = (folder / "summary.json").exists() and not (folder / "stages.json").exists()
-    return foreign or "finished" in (read_stages(folder) or {})
-
-
-def read_stages(folder: Path) -> dict[str, Any] | None:
-    """The content of ``stages.json``, if there is one; `OptionError` if it cannot be read."""
     path = folder / "stages.json"
-    try:
-        if not path.exists():
-            return None
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return {**stored, "settings": dict(stored["settings"]), "seconds": dict(stored["seconds"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"{path} cannot be read ({error}); delete the run folder and start again") from error
+    if not path.exists():
+        return (folder / "summary.json").exists()
+    return "finished" in json.loads(path.read_text(encoding="utf-8"))

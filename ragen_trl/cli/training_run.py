@@ -14,19 +14,17 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import AutoModelForCausalLM, TrainerCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from trl import GRPOConfig
-from trl.import_utils import is_vllm_available
 
-from ragen_envs import EnvError, best_action, random_action
+from ragen_envs import EnvError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.options import check_env
-from ragen_trl.cli.stages import RunState, check_output_folder, is_main, launched, on_main
+from ragen_trl.cli.stages import RunState, is_main, launched, on_main
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
@@ -39,7 +37,7 @@ from ragen_trl.policies.models import check_model, check_policy, is_adapter, lor
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
 from ragen_trl.reporting.report import results_table, write_report
-from ragen_trl.rollout.environments import about, make_turns
+from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
 from ragen_trl.system.atomic import write_atomically
@@ -80,13 +78,10 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
-    check_output_folder(Path(args.output_dir))
     if run.model is not None:
         check_model(run.model)
         if is_adapter(run.model) and run.lora_r:
             raise OptionError(f"model {run.model!r} is an adapter, which goes on learning as it is; leave lora_r out")
-    elif missing := missing_baseline("oracle", run.env, args):
-        raise OptionError(f"{missing}. The embedded model learns its first steps from it; or give another by --model")
     if run.monitor == "rollback":
         check_rollback(args)
     held_out = evaluated(run, args)
@@ -102,33 +97,12 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
-def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:
-    """Why an environment has no "random" or "oracle" policy; empty if it has.
-
-    Of processes that share an evaluation, one without episodes would not learn of it and would wait for the others.
-    """
-    turns = make_turns(env, args)
-    turns.reset(seed=0)
-    try:
-        if name == "random":
-            random_action(turns, np.random.default_rng(0))
-        else:
-            best_action(turns, turns.actions_left)
-    except EnvError as error:  # also of an oracle that cannot see the goal, as it is on a server
-        return str(error)
-    finally:
-        turns.close()
-    return ""
-
-
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
     """Carry a run, whose options `check` has passed, through all its stages; returns the content of ``summary.json``.
 
     ``config`` is written as ``config.yaml``. A folder with a finished run or one with other settings raises
     `OptionError`. Ctrl-C raises ``KeyboardInterrupt`` after a checkpoint, from which the same command goes on.
     """
-    if args.use_vllm and not is_vllm_available():
-        raise OptionError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     folder, held_out = Path(args.output_dir), evaluated(run, args)
     options = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
     if launched() > 1:  # batch sizes are per process
@@ -147,11 +121,11 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
 
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     for name in ("random", "oracle"):
-        if missing := missing_baseline(name, run.env, held_out):
-            results[name] = {"not_played": missing}
-            say(f"{name:>8}: not played: {missing}")
-        else:
+        try:
             evaluate(name, name)
+        except EnvError as error:  # also of an oracle that cannot see the goal, as it is on a server
+            results[name] = {"not_played": str(error)}
+            say(f"{name:>8}: not played: {error}")
 
     model = str(_embedded(run, warm, args, state, say)) if run.model is None else run.model
     stop = StopOnInterrupt()
@@ -245,19 +219,6 @@ def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     return Dataset.from_list([{**of_all, "seed": seed} for seed in seeds])
 
 
-class _AtStart(TrainerCallback):
-    """Calls a function before the first update, when the launch has divided the model and put it on its devices."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Call it."""
-        self._call()
-
-
 def _fit(
     trainer: StarPOTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
 ) -> bool:
@@ -271,17 +232,20 @@ def _fit(
         say(f"going on from {checkpoint}")
     began, evaluated = time.perf_counter(), 0.0
 
-    def at_start() -> None:
-        nonlocal evaluated
-        if checkpoint is None:
-            if isinstance(trainer, AStarPOTrainer):
-                say(f"reference: {trainer.values[0].in_words()}")
-            evaluated -= time.perf_counter()
-            evaluate()
-            evaluated += time.perf_counter()
-        say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
+    class AtStart(TrainerCallback):
+        """Evaluates before the first update, when the launch has divided the model and put it on its devices."""
 
-    trainer.add_callback(_AtStart(at_start))
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            nonlocal evaluated
+            if checkpoint is None:
+                if isinstance(trainer, AStarPOTrainer):
+                    say(f"reference: {trainer.values[0].in_words()}")
+                evaluated -= time.perf_counter()
+                evaluate()
+                evaluated += time.perf_counter()
+            say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
+
+    trainer.add_callback(AtStart())
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -16,25 +16,18 @@ from ragen_trl.errors import OptionError
 WRITTEN_CONTEXTS = ("actions_so_far",)
 """Functions of ``ragen_trl.rollout.contexts``, which the option ``context`` takes by a name without a module."""
 
-# Options of TRL's that would change results and are not honoured: the value that is taken beside None, and a remedy.
-REFUSED: dict[str, tuple[Any, str]] = {
-    "min_p": (None, "use temperature, top_k or top_p"),
-    "repetition_penalty": (1.0, "use temperature, or a reward function against repetition"),
-    "generation_kwargs": (None, "use temperature, top_k, top_p, max_reply_length and stop_at_answer"),
-    "mask_truncated_completions": (False, "raise max_completion_length, or set cut_penalty"),
-    "disable_dropout": (True, "dropout would score replies in another network than the one that sampled them"),
-    "max_tool_calling_iterations": (None, "use max_turns, max_actions_per_turn and max_actions"),
-    "vllm_structured_outputs_regex": (None, "force_reply_prefix starts each reply; format_penalty fines others"),
-    "multi_objective_aggregation": ("sum_then_normalize", "scale each reward by reward_weights"),
-    "use_adaptive_entropy": (False, "set entropy_coef, whose bonus is a mean over the update"),
-    "top_entropy_quantile": (1.0, "set entropy_coef, or weigh tokens in a policy_loss of your own"),
-    "off_policy_mask_threshold": (None, "set delta, or make fewer updates on a rollout"),
-    "neftune_noise_alpha": (None, "noise makes other log-probabilities than those sampled from; use temperature"),
-    "remove_unused_columns": (False, "rows need their seed, and reward functions get all other columns"),
-    "ds3_gather_for_generation": (True, "processes play unequal numbers of turns, and would wait for each other"),
-    "sync_ref_model": (False, "the KL is measured to the policy as it was when the trainer was made"),
-    "parallelism_config": (None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
-}
+# Options of TRL's that would change results and are not honoured, so they must stay as they are.
+REFUSED = (
+    # Replies are sampled by temperature, top_k and top_p alone, and scored in the network that sampled them.
+    *("min_p", "repetition_penalty", "generation_kwargs", "vllm_structured_outputs_regex", "disable_dropout"),
+    *("neftune_noise_alpha", "mask_truncated_completions", "max_tool_calling_iterations"),
+    # The loss is ours.
+    *("multi_objective_aggregation", "use_adaptive_entropy", "top_entropy_quantile", "off_policy_mask_threshold"),
+    # The KL is measured to the policy as it was when the trainer was made; rows need their seed.
+    *("sync_ref_model", "remove_unused_columns"),
+    # Processes play unequal numbers of turns, and would wait for each other; FSDP2 or DeepSpeed divide weights.
+    *("ds3_gather_for_generation", "parallelism_config"),
+)
 
 RANGES_OF_TRL = {
     "temperature": "[1e-30, inf)",  # divided by less, logits would leave the range of float32
@@ -56,10 +49,10 @@ def check_options_of_trl(args: Any) -> None:
 
     It is called before TRL has replaced values. Options that a version of TRL does not have are left out.
     """
-    for name, (only, instead) in REFUSED.items():
-        value = getattr(args, name, None)
+    for name in REFUSED:
+        value, only = getattr(args, name, None), getattr(type(args), name, None)
         if value not in (only, None):
-            raise OptionError(f"{name} is {value!r}, which rollouts do not honour; leave {only!r}: {instead}")
+            raise OptionError(f"{name} is {value!r}, which rollouts do not honour; leave {only!r}")
     for name, within in RANGES_OF_TRL.items():
         check_range(name, getattr(args, name), within)
     if args.scale_rewards not in ("group", "batch", "none", True, False):
@@ -91,10 +84,6 @@ def check_combinations(args: Any) -> None:
             args.delta is not None and args.delta <= 1 + max(args.epsilon, high),
             f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon} and epsilon_high "
             f"{args.epsilon_high}; the dual clip begins beyond it: take 3, or leave it unset",
-        ),
-        (
-            args.loss_type == "dr_grpo" and args.max_completion_length is None,
-            "loss_type 'dr_grpo' divides by max_completion_length, which is None; set it, or take 'dapo'",
         ),
         # Credit.
         (
@@ -169,17 +158,6 @@ def warn_of_narrowed_sampling(args: Any) -> None:
             OffPolicySamplingWarning,
             stacklevel=3,
         )
-
-
-def short_trajectory(args: Any) -> str:
-    """What to say where a trajectory is shorter than a reply may be, as TRL's number for one is; empty where not."""
-    whole, reply = args.max_completion_length, args.max_reply_length
-    if args.max_turns == 1 or whole is None or whole >= reply:
-        return ""
-    return (
-        f"max_completion_length is {whole}, for a trajectory of up to {args.max_turns} turns, and max_reply_length is "
-        f"{reply}, for one reply, so the first reply may end an episode; raise the first, or lower the second"
-    )
 
 
 def context_function(name: Any) -> Callable[..., Any]:

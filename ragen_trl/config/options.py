@@ -6,7 +6,6 @@ No torch, so ``--help`` is quick. The configurations that are made of these clas
 import inspect
 import json
 import math
-from argparse import Action
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from os import PathLike
@@ -22,27 +21,16 @@ DEFAULT_WORKERS = 128
 """Most threads that step waiting environments at the same time."""
 
 
-class _Store(Action):
-    """What argparse does with an option, for one with a range: it is told of all metadata of a field."""
-
-    def __init__(self, *names: Any, within: str, **known: Any) -> None:
-        super().__init__(*names, **{**known, "help": f"{known['help']} In {within}."})
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, values)
-
-
 def option(default: Any, text: str, within: str = "") -> Any:
     """A field of a class of options.
 
     Args:
         default: The default; of a list each object gets a copy.
         text: The help.
-        within: The range of a number as an interval: "(0, 1]" is above 0 and up to 1. `check_options` reads it.
+        within: The range of a number as an interval: "(0, 1]" is above 0 and up to 1. `check_options` reads it, and the
+            help shows it after the option's name.
     """
-    metadata: dict[str, Any] = {"help": text}
-    if within:
-        metadata |= {"within": within, "action": _Store}
+    metadata = {"help": text, "metavar": within} if within else {"help": text}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -77,8 +65,8 @@ def check_options(options: Any) -> None:
             raise OptionError(f"{name} is {value!r}; give a whole number")
         if dict[str, Any] in kind:
             setattr(options, name, json_object(name, value))
-        if float in kind or "within" in declared.metadata:
-            check_range(name, value, declared.metadata.get("within", "[-inf, inf]"))
+        if float in kind or "metavar" in declared.metadata:
+            check_range(name, value, declared.metadata.get("metavar", "[-inf, inf]"))
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
@@ -102,6 +90,13 @@ def check_range(name: str, value: Any, within: str) -> None:
 def option_names(kind: type) -> tuple[str, ...]:
     """Names of a class's options, those that it inherits first."""
     return tuple(option.name for option in fields(kind))
+
+
+class Checked:
+    """A class of options whose values are checked when an object is made; `OptionError` if one cannot be."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass
@@ -272,7 +267,7 @@ class AStarPOOptions:
 
 
 @dataclass
-class WarmStartConfig:
+class WarmStartConfig(Checked):
     """How demonstrations are played and learned; `OptionError` if a value is out of its range."""
 
     demonstrations: int = option(36_000, "Episodes to learn from: of the oracle, in a shop of a shopper.", "[1, inf)")
@@ -284,28 +279,16 @@ class WarmStartConfig:
     demo_held_out: float = option(0.0, "Share that is not learnt and whose loss says when to stop.", "[0, 1)")
     demo_lora_r: int = option(0, "LoRA rank, merged into the weights at the end; 0: all weights.", "[0, inf)")
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
 
 @dataclass
-class ModelArguments:
-    """Which model plays what."""
+class ModelArguments(Checked):
+    """Which model learns what, from its first steps in ``warm-start`` on."""
 
     env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
     algo: Literal["starpo", "starpo-s", "a-star-po"] = option("starpo-s", "The algorithm; see also --advantage.")
     model: str | None = option(None, "Folder or hub id of a causal LM; unset: the embedded Qwen2, warm-started first.")
     preset: str | None = option(None, "Published settings in place of the defaults: a file of ragen_trl/recipes/.")
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
-@dataclass
-class WarmStartArguments(ModelArguments):
-    """Whose first steps are learnt from demonstrations, and where."""
-
-    overwrite: bool = option(False, "Replace an earlier warm start in the output folder.")
+    overwrite: bool = option(False, "Delete what an earlier command left in the output folder, and start again.")
 
 
 @dataclass
@@ -326,11 +309,10 @@ class RunArguments(ModelArguments):
         "warn", "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."
     )
     record_rollouts: int = option(20, "Rollouts that the report's viewer can show.", "[0, inf)")
-    overwrite: bool = option(False, "Delete what the run folder holds and start again.")
 
 
 @dataclass
-class EvaluationArguments:
+class EvaluationArguments(Checked):
     """What is evaluated, on what, and how often."""
 
     env: list[str] = option(
@@ -344,12 +326,9 @@ class EvaluationArguments:
     eval_temperature: float = option(1.0, "Sampling temperature; 0 is greedy.", "[0, inf)")
     overwrite: bool = option(False, "Delete an older evaluation in the output folder first.")
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
 
 @dataclass
-class ApiArguments:
+class ApiArguments(Checked):
     """Which model behind an OpenAI-compatible server is evaluated. The key comes from OPENAI_API_KEY only."""
 
     api_model: str | None = option(None, "Name of a model at an OpenAI-compatible server.")
@@ -362,6 +341,3 @@ class ApiArguments:
     api_token_limit: Literal["max_tokens", "max_completion_tokens"] = option(
         "max_tokens", "The server's name for the limit of a reply; reasoning models have the second."
     )
-
-    def __post_init__(self) -> None:
-        check_options(self)

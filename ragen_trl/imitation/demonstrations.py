@@ -25,18 +25,13 @@ from ragen_trl.trajectory import Trajectory, Turn
 logger = logging.getLogger(__name__)
 
 
-def succeeded(trajectory: Trajectory) -> bool:
-    """Whether an episode succeeded: the default of `demonstrations_from` for what to keep."""
-    return trajectory.success
-
-
 def demonstrations_from(
     policy: Policy,
     env: str | Callable[[], gymnasium.Env[str, str]],
     args: StarPOConfig,
     chat: Chat,
     seeds: Sequence[int],
-    keep: Callable[[Trajectory], bool] = succeeded,
+    keep: Callable[[Trajectory], bool] = lambda trajectory: trajectory.success,
     batch_size: int = 64,
 ) -> list[Trajectory]:
     """Play one episode per seed and keep some of them, tokenised for a local model.

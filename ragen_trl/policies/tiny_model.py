@@ -20,33 +20,28 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ragen_envs import AgentTurns, NoOracleError, ToolEnv, ToolTurns, plan, random_action
 from ragen_trl.config.recipes import played
+from ragen_trl.policies.scripted import ScriptedPolicy
+from ragen_trl.rollout.interfaces import Start, TurnEnv
+from ragen_trl.rollout.loop import play
 from ragen_trl.rollout.seeds import WARM_START
 
 END_OF_TURN, PADDING = "<|im_end|>", "<|endoftext|>"
 
-# Like Qwen's: header, content, end-of-turn; it only appends.
+# Like Qwen's: header, content, end-of-turn; it only appends. Of tools only names and arguments are shown: a description
+# would fill the context, and a model that begins with random weights has to learn what a tool does in any case.
 CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
-)
-
-# The same for environments with tools. Only their names and arguments are shown: a description would fill the context,
-# and a model that begins with random weights has to learn what a tool does in any case.
-TOOL_TEMPLATE = (
     "{%- if tools -%}{{- '<|im_start|>tools\n' -}}"
     "{%- for tool in tools -%}"
     "{{- tool.function.name + '(' + tool.function.parameters.properties | join(', ') + ')\n' -}}"
     "{%- endfor -%}{{- '<|im_end|>\n' -}}{%- endif -%}"
-    + CHAT_TEMPLATE.replace(
-        "message['content'] + ",
-        "message['content'] -}}"
-        "{%- for call in message.tool_calls or [] -%}"
-        '{{- \'<tool_call>\n{"name": "\' + call.function.name + \'", "arguments": \' -}}'
-        "{{- call.function.arguments | tojson + '}\n</tool_call>' -}}"
-        "{%- endfor -%}{{- ",
-    )
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] -}}"
+    "{%- for call in message.tool_calls or [] -%}"
+    '{{- \'<tool_call>\n{"name": "\' + call.function.name + \'", "arguments": \' -}}'
+    "{{- call.function.arguments | tojson + '}\n</tool_call>' -}}"
+    "{%- endfor -%}{{- '<|im_end|>\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
 
 # Each of these is a separate piece: a tag, the action separator, a digit, a newline, a grid symbol. A capital letter
@@ -107,7 +102,7 @@ def build_tiny_tokenizer(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
         pad_token=PADDING,
-        chat_template=TOOL_TEMPLATE if tools else CHAT_TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
         padding_side="left",
         model_max_length=2048,
     )
@@ -155,34 +150,28 @@ def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None) -> list[list[str
     seeds = range(WARM_START, WARM_START + 300)
     for noise in (0.5, 1.0):
         with suppress(NoOracleError):
-            return list(_episodes(env, settings, False, seeds, noise))
+            return _episodes(env, settings, False, seeds, noise)
     return []
 
 
-def _episodes(
-    env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float
-) -> Iterator[list[str]]:
+def _episodes(env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float) -> list[list[str]]:
     """The messages and replies of each episode of a policy that plays at random with probability ``noise``."""
     options = dict(settings)
     env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
     made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
     kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
     turns = kind(made, think=think, **options)
-    for seed in seeds:
-        random, texts, over = np.random.default_rng(seed), list[str](), False
-        message, _ = turns.reset(seed=seed)
-        while not over:
-            length = int(random.integers(1, 4))
-            if noise == 1.0:  # needs no oracle; may go on past the end, as a model does
-                actions = [random_action(turns, random) for _ in range(length)]
-            else:
-                actions = plan(turns, turns.actions_left, length, random, noise)
-            reply = turns.format_reply(actions)
-            texts += [message, reply]
-            message, _, terminated, truncated, _ = turns.step(reply)
-            over = terminated or truncated
-        yield texts
+
+    def script(_: TurnEnv, random: np.random.Generator) -> str:
+        length = int(random.integers(1, 4))
+        if noise == 1.0:  # needs no oracle; may go on past the end, as a model does
+            return turns.format_reply([random_action(turns, random) for _ in range(length)])
+        return turns.format_reply(plan(turns, turns.actions_left, length, random, noise))
+
+    starts = [Start(seed, sampling_seed=seed) for seed in seeds]
+    played = play([turns] * len(starts), ScriptedPolicy(script), starts, batch_size=1)
     turns.close()
+    return [[text for turn in one.turns for text in (turn.observation, turn.reply)] for one in played]
 
 
 def _tools_of(env: str | None, env_kwargs: Mapping[str, Any] | None) -> tuple[dict[str, Any], ...]:

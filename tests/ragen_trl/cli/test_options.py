@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ragen_trl.cli.options import options_as_yaml, parse, read_yaml
+from ragen_trl.cli.options import options_as_yaml, parse
 from ragen_trl.config.options import RunArguments, WarmStartConfig
+from ragen_trl.config.recipes import read_options
 from ragen_trl.errors import OptionError
 
 TRAIN = (RunArguments, WarmStartConfig)
@@ -70,7 +71,7 @@ def test_a_run_is_repeated_by_the_file_in_its_folder(tmp_path: Path, argv: list[
     path = tmp_path / "config.yaml"
     path.write_text(options_as_yaml(options, tmp_path / "run"), encoding="utf-8")
     assert "hf_secret" not in path.read_text()
-    again, _ = parse(read_yaml(path), secret, *TRAIN)
+    again, _ = parse(read_options(path), secret, *TRAIN)
     assert again[0].overwrite is False  # nobody wants that twice
     again[0].overwrite = True
     assert again == first

@@ -39,7 +39,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(OptionError, match="holds no stages.json.*not replaced; choose another --output_dir"):
+    with pytest.raises(OptionError, match="holds no run, so it is not replaced; choose another --output_dir"):
         RunState(tmp_path, SETTINGS, overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 

@@ -19,7 +19,7 @@ KINDS = {
     if owner.__module__.startswith("ragen_trl.")
 }
 NUMBERS = {name: kind for name, kind in KINDS.items() if {int, float} & {kind, *get_args(kind)}}
-RANGES = {one.name: one.metadata["within"] for one in fields(AStarPOConfig) if "within" in one.metadata}
+RANGES = {one.name: one.metadata["metavar"] for one in fields(AStarPOConfig) if "metavar" in one.metadata}
 # A value that each refused option is given.
 ASKED: dict[str, Any] = {
     "multi_objective_aggregation": "normalize_then_sum",
@@ -119,7 +119,6 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
         ({"seed": 2**32}, "seed is 4294967296"),
         ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high is 0.28, by which loss_type 'cispo' bounds"),
-        ({"loss_type": "dr_grpo", "max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
         ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
         ({"advantage": "gigpo", "scale_rewards": "batch"}, "which advantage 'gigpo' does not have"),
         ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.cli.options import parse, read_yaml
+from ragen_trl.cli.options import parse
 from ragen_trl.config import recipes
 from ragen_trl.config.options import RunArguments, WarmStartConfig
-from ragen_trl.config.recipes import PRESETS, preset_options
+from ragen_trl.config.recipes import PRESETS, preset_options, read_options
 
 EMBEDDED, OTHER = [], ["--model", "Qwen/Qwen2.5-0.5B-Instruct"]
 
@@ -64,6 +64,6 @@ def test_a_config_file_wins_over_a_preset_and_the_command_line_over_both() -> No
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_may_be_copied_and_passed_as_a_config_file(name: str) -> None:
     path = Path(recipes.__file__).parents[1] / "recipes" / f"{name}.yaml"
-    by_file, by_name = read(**read_yaml(path)), read("--preset", name)
+    by_file, by_name = read(**read_options(path)), read("--preset", name)
     differ = {key for key in by_name if by_file[key] != by_name[key]}
     assert differ <= {"preset", "logging_dir", "distributed_state"}

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_envs.calling.tool import write_call
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.policies.tiny_model import TOOL_TEMPLATE
+from ragen_trl.policies.tiny_model import CHAT_TEMPLATE
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
@@ -35,7 +35,7 @@ TOKENIZERS = {
     "qwen3_vl": with_tags(bundled_tokenizer("qwen3_vl")),
     "llama3_1": bundled_tokenizer("llama3_1"),
     "llama3_2": bundled_tokenizer("llama3_2"),
-    "tiny": byte_tokenizer(TOOL_TEMPLATE, ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "<|im_end|>"),
+    "tiny": byte_tokenizer(CHAT_TEMPLATE, ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "<|im_end|>"),
 }
 FORMS = {name: "json" if name.startswith("llama") else "tags" for name in TOKENIZERS}
 
