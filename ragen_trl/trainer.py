@@ -43,7 +43,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.policies.models import check_policy, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
-from ragen_trl.policies.vllm import Engine, VLLMPolicy, check_loadable, connect, send_weights
+from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -144,7 +144,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if readers is not None:  # one for each of TRL's functions, of which the environment's return is the first
             readers = [None, *(readers if isinstance(readers, list) else [readers])]
         check_policy(model, args, peft_config)
-        check_loadable(model, args)
         warn_of_narrowed_sampling(args)
         self.pictures, processing_class = picture_processor(model, args, processing_class)
         self._envs = EnvPool(args)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +20,10 @@ from ragen_envs import wilson_interval
 from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
 from ragen_trl.config.options import AStarPOOptions
-from ragen_trl.errors import NotFiniteError, OptionError, UserError
+from ragen_trl.errors import NotFiniteError, UserError
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
-from ragen_trl.system.sqlite_file import SqliteFile
+from ragen_trl.system.sqlite_file import opened
 
 Request = tuple[int, int]
 """A start seed, and the index of a sample from it."""
@@ -102,36 +103,33 @@ class ReferenceValues:
         return {**figures, "starts": len(self.starts), "trainable": len(self.trainable)}
 
 
-class ValueCache(SqliteFile):
+class ValueCache:
     """The reference's returns by key in a SQLite file, which several processes may read and write at the same time.
 
     A batch is added whole or not at all. There are returns and not V*, so β₁ can change and samples can be added.
-    Without a write-ahead log it is a single file, which may be on a network disk.
-
-    Raises:
-        OptionError: If the file is not SQLite, belongs to something else, has another version, or cannot be used.
+    `SqliteFileError` if the file is not SQLite, holds something else, or cannot be used.
     """
 
-    error = OptionError
-    purpose = "a cache of values"
-    application = 0x41537450  # "AStP"
-    version = 2
-    schema = (
+    _table = (
         "CREATE TABLE samples (key TEXT NOT NULL, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
-        "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
+        "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID"
     )
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self.read("")  # what cannot be used is said now
 
     def read(self, key: str) -> dict[Request, Sample]:
         """All samples of a key."""
-        query = "SELECT seed, sample, episode_return, success FROM samples WHERE key = ?"
-        with self._named_errors():
-            rows = self._connection.execute(query, (key,)).fetchall()
+        with opened(self._path, self._table, "a cache of values") as database:
+            query = "SELECT seed, sample, episode_return, success FROM samples WHERE key = ?"
+            rows = database.execute(query, (key,)).fetchall()
         return {(seed, index): Sample(paid, bool(success)) for seed, index, paid, success in rows}
 
     def add(self, key: str, samples: Mapping[Request, Sample]) -> None:
         """Store samples, all of them or none. Those that are stored already stay as they are."""
         rows = [(key, *request, float(paid), bool(success)) for request, (paid, success) in samples.items()]
-        with self._named_errors(), self._transaction() as database:
+        with opened(self._path, self._table, "a cache of values") as database:
             database.executemany("INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?)", rows)
 
 

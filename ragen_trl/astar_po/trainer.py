@@ -107,8 +107,6 @@ class AStarPOTrainer(StarPOTrainer):
                 self._estimate(task, seeds, known, store)
         finally:
             self.forget_sent_weights()  # now it needs the policy's
-            if cache is not None:
-                cache.close()
         return self.values
 
     def _estimate(self, task: int, seeds: list[int], known: dict[Request, Sample], store: Any) -> None:

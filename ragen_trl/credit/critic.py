@@ -31,7 +31,6 @@ from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
 from ragen_trl.system.atomic import replacing
 from ragen_trl.system.shards import (
-    clip_gradients,
     divide_by_layer,
     equalise,
     is_divided,
@@ -128,10 +127,9 @@ class Critic:
         # The policies of processes may still differ: DDP makes them equal only in training.
         own = [value for value in self.network.parameters() if value.requires_grad or self.is_divided]
         if self.is_divided:  # a whole copy has to fit only where it stays whole
-            self.network.backbone.to("cpu")
-            self.network.head.to(device)
+            self.network.to("cpu")
             equalise(own, device)
-            divide_by_layer(self.network.backbone, GradientCheckpointingLayer, device)
+            divide_by_layer(self.network, GradientCheckpointingLayer, device)
         else:
             for value in (*own, *self.network.buffers()):  # what is shared the launch may still have to place
                 value.data = value.data.to(device)
@@ -273,7 +271,7 @@ class Critic:
                 parameter.grad.mul_(processes)
             elif processes > 1:
                 torch.distributed.all_reduce(parameter.grad)
-        norm = clip_gradients(self.parameters, self._max_grad_norm)
+        norm = whole(nn.utils.clip_grad_norm_(self.parameters, self._max_grad_norm))
         if not bool(torch.isfinite(norm)):  # the same on all processes, as their gradients were summed
             self._optimizer.zero_grad(set_to_none=True)
             raise NotFiniteError(

@@ -62,7 +62,8 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
             raise KeyboardInterrupt(f"Stopped. {kept}. {REPEAT}") from None
         finally:
             if api:
-                say(f"API: {api.asked.counts.in_words()}")
+                counted = [f"{count} {name.replace('_', ' ')}" for name, count in api.asked.counts.items()]
+                say(f"API: {', '.join(counted)}")
                 api.asked.close()
     environments = {}
     for task in plan.tasks:
@@ -86,7 +87,7 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
         "environments": environments,
     }
     if api:
-        summary["api"] = {"endpoint": api.asked.endpoint, **api.asked.counts.as_dict()}
+        summary["api"] = {"endpoint": api.asked.endpoint, **api.asked.counts}
     write_atomically(plan.folder / "results.md", markdown(summary))
     write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
     return summary

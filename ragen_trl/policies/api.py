@@ -8,16 +8,15 @@ a notebook, where an event loop is already running.
 
 import hashlib
 import json
-import logging
 import os
 import random
 import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -25,22 +24,21 @@ import numpy as np
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
-from ragen_trl.system.sqlite_file import SqliteFile
+from ragen_trl.system.sqlite_file import opened
 
 if TYPE_CHECKING:
     from ragen_trl.policies.sampling import Sampling
     from ragen_trl.rollout.chat import Message
 
-logger = logging.getLogger(__name__)
-
-_LONGEST_WAIT = 60.0  # seconds between two attempts; a server that asks for more is not asked again
+_LONGEST_WAIT = 60.0  # seconds between two attempts
 _EXCERPT = 300  # characters of a server's text in a message
-_PASSING = (408, 409, 425, 429)  # statuses that may pass, as those from 500 on
-_REMEDIES = {  # for statuses that every request would get
+_PASSING = (200, 408, 409, 425, 429)  # may pass, as those from 500 on; some gateways report a failure with 200
+_REMEDIES = {  # for statuses that will not pass
     401: "set OPENAI_API_KEY to a key that this server knows",
     402: "the account is out of credit: top it up and repeat the command",
     404: "check the base URL (most end in /v1) and the name of the model",
 }
+_OTHER_REMEDY = "leave out an option that it does not know (leave_out, token_limit), or make the conversation shorter"
 BREAK = "\u200b"  # a zero-width space
 _CONTROL = re.compile(
     r"<\|[^\s<>|]{1,64}\|?>|<[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>"  # ChatML, Llama 3, Phi; Gemma 4; DeepSeek
@@ -48,72 +46,35 @@ _CONTROL = re.compile(
     r"|</?tool_(?:call|response|result)s?>|</?tools>"  # Qwen
     r"|<</?SYS>>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w{1,16}|THINK|IMG|gMASK)\]"  # Llama 2, Mistral, GLM
 )
-_OPTIONAL = ("seed", "temperature", "top_p")
+_COUNTED = ("requests", "retries", "failures", "answers", "prompt_tokens", "completion_tokens", "stored_answers")
+_TABLE = "CREATE TABLE answers (request TEXT PRIMARY KEY, reply TEXT NOT NULL, cut INTEGER NOT NULL) WITHOUT ROWID"
 
 
 class ApiError(UserError, RuntimeError):
     """A server gave no usable answer to a request. The message quotes the server, never the key."""
 
 
-class ApiAccessError(ApiError):
-    """The server will not answer any request: wrong address, key or model, or no credit left."""
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """One reply of a server. Tokens are by its own count, hidden thoughts included; 0 if it does not say."""
 
     text: str  # "" if the model wrote nothing or refused
     cut: bool  # whether the token limit ended it
-    prompt_tokens: int
-    completion_tokens: int
-    body: str  # the server's JSON, unchanged
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
-def read_answer(body: str) -> Answer:
-    """The first choice of a server's JSON; `ApiError` if there is none."""
+def read_answer(body: str) -> Answer | None:
+    """The first choice of a server's JSON; ``None`` if it is not a chat completion."""
     try:
         content = json.loads(body)
         choice = content["choices"][0]
         text = choice["message"].get("content") or ""  # null if a model refuses or only thinks
         text = text.encode("utf-8", "replace").decode("utf-8")  # half characters could not be stored
         usage = content.get("usage") or {}
-        prompt, written = (usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens"))
-        return Answer(text, choice.get("finish_reason") == "length", prompt, written, body)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ApiError(f"not a chat completion ({type(error).__name__} {error}); check the base URL") from error
-
-
-@dataclass
-class ApiCounts:
-    """Totals of one client, which several threads add to. Tokens are counted as in the server's ``usage``."""
-
-    requests: int = 0  # that were sent, repeated ones included
-    retries: int = 0  # of them
-    failures: int = 0  # requests that were given up
-    answers: int = 0  # that this process received
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    stored_answers: int = 0  # read from the cache; they add nothing to the tokens
-    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    def add(self, **amounts: int) -> None:
-        """Add to some of the totals."""
-        with self._lock:
-            for name, amount in amounts.items():
-                setattr(self, name, getattr(self, name) + amount)
-
-    def as_dict(self) -> dict[str, int]:
-        """The totals for JSON."""
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def in_words(self) -> str:
-        """One line: ``12 requests (2 again, 1 given up), 9 answers with 900 + 90 tokens``."""
-        line = (
-            f"{self.requests} requests ({self.retries} again, {self.failures} given up), {self.answers} answers with "
-            f"{self.prompt_tokens} + {self.completion_tokens} tokens"
-        )
-        return line + (f"; {self.stored_answers} answers from the cache" if self.stored_answers else "")
+        tokens = (usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens"))
+        return Answer(text, choice.get("finish_reason") == "length", *tokens)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return None
 
 
 class ApiClient:
@@ -129,6 +90,11 @@ class ApiClient:
         retries: How often a request is repeated at most.
         timeout: Seconds that one attempt may wait for the server's next bytes.
         backoff: Seconds before the first repetition; doubled for every further one, up to 60.
+
+    Attributes:
+        counts: ``requests`` that were sent, ``retries`` among them, requests that were given up (``failures``),
+            ``answers`` with ``prompt_tokens`` and ``completion_tokens`` by the server's ``usage``, and answers that
+            were read from a cache (``stored_answers``).
 
     Raises:
         OptionError: If there is no base URL, or it holds a secret.
@@ -146,12 +112,14 @@ class ApiClient:
     ) -> None:
         self.url = _chat_url(base_url or os.environ.get("OPENAI_BASE_URL", ""))
         self.concurrency = concurrency
-        self.counts = ApiCounts()
+        self.counts = Counter(dict.fromkeys(_COUNTED, 0))
+        self._counting = threading.Lock()
         self._key = (os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key).strip()
         self._retries, self._backoff = retries, backoff
         self._random = random.Random()  # unseeded: processes must not wait equally long
+        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers={"Content-Type": "application/json", **key},
             timeout=httpx.Timeout(timeout, connect=10.0, pool=None),
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
             # No proxy can reach the loopback interface of this machine, whatever the environment variables say.
@@ -162,59 +130,44 @@ class ApiClient:
         """Close the connections."""
         self._http.close()
 
+    def count(self, **amounts: int) -> None:
+        """Add to some of the counts; threads may do so at the same time."""
+        with self._counting:
+            self.counts.update(amounts)
+
     def complete(self, payload: dict[str, Any], stop: threading.Event | None = None) -> Answer:
         """Send a request's JSON body until there is an answer, or until ``stop`` is set.
 
-        Raises:
-            ApiAccessError: If the server will not answer any request.
-            ApiError: If it refuses this request, or all attempts fail.
+        `ApiError` if the server refuses the request, or all attempts fail.
         """
-        stop, why = stop or threading.Event(), "another request has failed finally"
-        attempts = 0
-        while attempts <= self._retries and not stop.is_set():
-            self.counts.add(requests=1, retries=int(attempts > 0))
-            outcome = self._attempt(payload)
-            if isinstance(outcome, Answer):
-                return outcome
-            why, asked = outcome
-            grown = min(self._backoff * 2**attempts, _LONGEST_WAIT)
-            jitter = grown * self._random.uniform(0.5, 1.0)  # spreads threads that failed together
-            attempts += 1
-            if asked > _LONGEST_WAIT:
-                why += f", and it asks to wait {asked:g} s"
+        stop, why = stop or threading.Event(), "all requests were stopped"
+        # JSON in ASCII, because a page that ends inside a character may hold what UTF-8 cannot encode.
+        content, asked = json.dumps(payload, allow_nan=False), 0.0
+        for attempt in range(self._retries + 1):
+            if attempt:
+                jitter = min(self._backoff * 2 ** (attempt - 1), _LONGEST_WAIT) * self._random.uniform(0.5, 1.0)
+                stop.wait(min(asked, _LONGEST_WAIT) + jitter)  # spreads threads that failed together
+            if stop.is_set():
                 break
-            if attempts <= self._retries:
-                stop.wait(asked + 0.1 * jitter if asked else jitter)
-        raise ApiError(
-            f"{self.url} gave no answer in {attempts} attempts, at last {why}; check whether the server is up and what "
-            "it allows, or lower the number of requests at a time"
-        )
-
-    def _attempt(self, payload: dict[str, Any]) -> Answer | tuple[str, float]:
-        """The answer; or why there is none yet, with the seconds that the server asks to wait (0: any)."""
-        try:
-            # JSON in ASCII, because a page that ends inside a character may hold what UTF-8 cannot encode.
-            content, headers = json.dumps(payload, allow_nan=False), {"Content-Type": "application/json"}
-            response = self._http.post(self.url, content=content, headers=headers)
-        except httpx.RequestError as error:
-            return f"{type(error).__name__} ({self._excerpt(str(error))})", 0.0
-        status, words = response.status_code, f"HTTP {response.status_code}: {self._excerpt(response.text)}"
-        if status == 200:
+            self.count(requests=1, retries=int(attempt > 0))
             try:
-                return read_answer(response.text)
-            except ApiError as error:  # some gateways report a failure behind them so
-                return f"{words} ({error})", 0.0
-        if status == 429 and "insufficient_quota" in response.text:
-            status = 402
-        if status in _PASSING or status >= 500:
-            asked = response.headers.get("Retry-After", "")
-            return words, float(asked) if asked.isdecimal() else 0.0  # a date, which no server of models sends, is none
-        if status in _REMEDIES or status < 400:
-            moved = f"it has moved to {self._excerpt(response.headers.get('Location', ''))!r}: give that base URL"
-            raise ApiAccessError(f"{self.url} refuses ({words}); {_REMEDIES.get(status, moved)}")
+                response = self._http.post(self.url, content=content)
+            except httpx.RequestError as error:
+                why, asked = f"{type(error).__name__} ({self._excerpt(str(error))})", 0.0
+                continue
+            status, why = response.status_code, f"HTTP {response.status_code}: {self._excerpt(response.text)}"
+            if status == 200 and (answer := read_answer(response.text)) is not None:
+                return answer
+            if status == 429 and "insufficient_quota" in response.text:
+                status = 402
+            if status not in _PASSING and status < 500:
+                remedy = _REMEDIES.get(status, _OTHER_REMEDY)
+                raise ApiError(f"{self.url} refuses this request ({why}); {remedy}")
+            wait = response.headers.get("Retry-After", "")
+            asked = float(wait) if wait.isdecimal() else 0.0  # a date, which no server of models sends, is none
         raise ApiError(
-            f"{self.url} refuses this request ({words}); leave out an option that it does not know (leave_out, "
-            "token_limit), or make the conversation shorter"
+            f"{self.url} gave no answer, at last {why}; check whether the server is up and what it allows, or lower "
+            "the number of requests at a time"
         )
 
     def _excerpt(self, text: str) -> str:
@@ -226,10 +179,7 @@ class ApiClient:
 
 
 def _chat_url(base_url: str) -> str:
-    try:
-        url = httpx.URL(base_url.strip())
-    except httpx.InvalidURL:
-        url = httpx.URL("")
+    url = httpx.URL(base_url.strip())
     # The address is stored and printed, so it must not hold a secret, and the message does not repeat it.
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
         raise OptionError(
@@ -239,51 +189,34 @@ def _chat_url(base_url: str) -> str:
     return f"{str(url).rstrip('/')}/chat/completions"
 
 
-class ApiCacheError(UserError, ValueError):
-    """The file cannot be used as a cache of answers."""
-
-
-class ApiCache(SqliteFile):
+class ApiCache:
     """Answers of a server in a SQLite file, so a killed evaluation does not pay for any answer twice.
 
-    Threads and processes may share it. Every answer is on disk before it is used, with its request, without the key.
-    The cache does not notice if a server changes the model of a name and address. `ApiCacheError` if the file at
-    ``path`` is something else or cannot be opened.
+    Threads and processes may share it. Every answer is on disk before it is used. The cache does not notice if a server
+    changes the model of a name and address. `SqliteFileError` if the file at ``path`` is something else.
     """
 
-    error = ApiCacheError
-    purpose = "a cache of answers"
-    application = 0x41504943  # "APIC"
-    version = 1
-    schema = (
-        "CREATE TABLE answers (digest TEXT PRIMARY KEY, request TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
-    )
-    # If the disk cannot have a write-ahead log, the journal mode stays as it was. An answer is worth a flush.
-    pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
-
     def __init__(self, path: str | Path) -> None:
-        super().__init__(path, threads=True)
-        self._lock = threading.Lock()  # one connection for one thread at a time
+        self._path = path
+        self.get({})  # what cannot be used is said now
 
-    def get(self, request: dict[str, Any]) -> str | None:
-        """The stored JSON for a request, which is all that the answer depends on; ``None`` if there is none."""
-        found = self._run("SELECT body FROM answers WHERE digest = ?", _written(request)[0])
-        return str(found[0][0]) if found else None
+    def get(self, request: dict[str, Any]) -> Answer | None:
+        """The stored answer to a request, which is all that it depends on; ``None`` if there is none."""
+        with opened(self._path, _TABLE, "a cache of answers") as database:
+            query = "SELECT reply, cut FROM answers WHERE request = ?"
+            found = database.execute(query, (_digest(request),)).fetchone()
+        return None if found is None else Answer(found[0], bool(found[1]))
 
-    def put(self, request: dict[str, Any], body: str) -> str:
-        """Store an answer. Returns the stored one, which is another process's answer if that came first."""
-        self._run("INSERT INTO answers VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *_written(request), body)
-        return self.get(request) or body
-
-    def _run(self, statement: str, *values: str) -> list[Any]:
-        with self._named_errors(), self._lock:
-            return self._connection.execute(statement, values).fetchall()
+    def put(self, request: dict[str, Any], answer: Answer) -> Answer:
+        """Store an answer. Returns the stored one, which is another process's if that came first."""
+        with opened(self._path, _TABLE, "a cache of answers") as database:
+            row = (_digest(request), answer.text, answer.cut)
+            database.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", row)
+        return self.get(request) or answer
 
 
-def _written(request: dict[str, Any]) -> tuple[str, str]:
-    """A request's digest and its text."""
-    text = json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest(), text
+def _digest(request: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 class ApiPolicy(Policy):
@@ -308,8 +241,8 @@ class ApiPolicy(Policy):
     Example:
         >>> from ragen_trl.policies.sampling import Sampling
         >>> with ApiPolicy("gpt", Sampling(max_tokens=100), ApiClient("http://localhost:8000/v1", "")) as policy:
-        ...     print(policy.counts.in_words())
-        0 requests (0 again, 0 given up), 0 answers with 0 + 0 tokens
+        ...     print(policy.endpoint, policy.counts["requests"])
+        http://localhost:8000/v1/chat/completions 0
     """
 
     def __init__(
@@ -323,18 +256,14 @@ class ApiPolicy(Policy):
         leave_out: Sequence[str] = (),
         token_limit: str = "max_tokens",
     ) -> None:
-        if sampling.top_k or not set(leave_out) <= set(_OPTIONAL):
-            raise OptionError(
-                f"top_k is {sampling.top_k} and leave_out {list(leave_out)}; chat completions have no top_k (use 0), "
-                f"and only {', '.join(_OPTIONAL)} can be left out"
-            )
+        if sampling.top_k:
+            raise OptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0")
         self.model, self.sampling, self.cache = model, sampling, cache
         self._client = ApiClient() if client is None else client
         self.endpoint, self.counts = self._client.url, self._client.counts
         self._leave_out, self._token_limit = frozenset(leave_out), token_limit
-        texts = [] if system_prompt is None else [system_prompt]
+        texts = [] if system_prompt is None else [broken(system_prompt)]
         self._system: list[Message] = [{"role": "system", "content": text} for text in texts]
-        self._has_warned = False
         self._seeds: list[int] = []
         self._conversations: dict[int, list[Message]] = {}
 
@@ -345,10 +274,8 @@ class ApiPolicy(Policy):
         self.close()
 
     def close(self) -> None:
-        """Close the connections and the cache."""
+        """Close the connections."""
         self._client.close()
-        if self.cache is not None:
-            self.cache.close()
 
     def begin(self, seeds: Sequence[int]) -> None:
         """As `Policy.begin`."""
@@ -363,9 +290,9 @@ class ApiPolicy(Policy):
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         """As `Policy.reply`, with as many requests at a time as the client allows.
 
+        After Ctrl-C requests that were already sent are finished and their answers stored.
+
         Raises:
-            ApiAccessError: If the server will not answer any request. As after Ctrl-C, requests that were already sent
-                are finished and their answers stored.
             ApiError: If a request fails before the server has answered any request.
             OptionError: If an environment has tools.
         """
@@ -375,7 +302,7 @@ class ApiPolicy(Policy):
                     "tool calls are not sent over an API, because a server reads and writes them by its own template; "
                     "let the model play in text: env=lambda: AgentTurns(gymnasium.make(...))"
                 )
-            self._conversations[request.row].append({"role": "user", "content": request.observation})
+            self._conversations[request.row].append({"role": "user", "content": broken(request.observation)})
         questions = [self._question(request) for request in requests]
         stop = threading.Event()
         with ThreadPoolExecutor(self._client.concurrency) as threads:
@@ -384,21 +311,20 @@ class ApiPolicy(Policy):
             finally:
                 stop.set()
         failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
-        of_all = [failure for failure in failures if isinstance(failure, ApiAccessError)]
-        if of_all or (failures and self.counts.answers + self.counts.stored_answers == 0):
-            raise (of_all or failures)[0]
+        if failures and self.counts["answers"] + self.counts["stored_answers"] == 0:
+            raise failures[0]
         replies = []
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 replies.append(Reply("", error=f"{type(outcome).__name__}: {outcome}"))
                 continue
-            self._conversations[request.row].append({"role": "assistant", "content": outcome.text})
+            self._conversations[request.row].append({"role": "assistant", "content": broken(outcome.text)})
             replies.append(Reply(outcome.text, cut=outcome.cut))
         return replies
 
     def _question(self, request: Request) -> dict[str, Any]:
         """All that the answer depends on: the endpoint, the request's body, and the sampling seed, sent or not."""
-        messages = [self._sent(message) for message in self._conversations[request.row]]
+        messages = list(self._conversations[request.row])
         turn = sum(message["role"] == "user" for message in messages)
         drawn = np.random.SeedSequence((self._seeds[request.row], turn)).generate_state(1)[0]
         sampling_seed = int(drawn >> 1)  # some servers keep it in a signed 32-bit number
@@ -408,34 +334,24 @@ class ApiPolicy(Policy):
         payload = {"model": self.model, "messages": messages, self._token_limit: limit, **sent}
         return {"endpoint": self.endpoint, "seed": sampling_seed, "payload": payload}
 
-    def _sent(self, message: "Message") -> "Message":
-        content, found = broken(message["content"])
-        if found and not self._has_warned:
-            self._has_warned = True
-            logger.warning("a message holds %r, a control token of some servers: it is sent broken", found[0])
-        return {**message, "content": content} if found else message
-
     def _ask(self, question: dict[str, Any], stop: threading.Event) -> Answer | ApiError:
         """The answer of the cache or of the server, or why there is none."""
-        stored = None if self.cache is None else self.cache.get(question)
-        if stored is not None:
-            self.counts.add(stored_answers=1)
-            return read_answer(stored)
+        if self.cache is not None and (stored := self.cache.get(question)) is not None:
+            self._client.count(stored_answers=1)
+            return stored
         try:
             answer = self._client.complete(question["payload"], stop)
         except ApiError as error:
-            if isinstance(error, ApiAccessError):
-                stop.set()  # the other requests would fail as well
-            self.counts.add(failures=1)
+            self._client.count(failures=1)
             return error
-        self.counts.add(answers=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
-        return answer if self.cache is None else read_answer(self.cache.put(question, answer.body))
+        self._client.count(answers=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
+        return answer if self.cache is None else self.cache.put(question, answer)
 
 
-def broken(text: str) -> tuple[str, list[str]]:
-    """A message with a `BREAK` in what looks like a control token, after its first character, and what was broken.
+def broken(text: str) -> str:
+    """A message with a `BREAK` in what looks like a control token, after its first character.
 
     Servers like vLLM read ``<|im_end|>`` in a message as the end of the message, so a page could speak in the model's
     name. The client does not know the server's tokens; it knows how the common families' tokens look.
     """
-    return _CONTROL.sub(lambda found: found[0][0] + BREAK + found[0][1:], text), _CONTROL.findall(text)
+    return _CONTROL.sub(lambda found: found[0][0] + BREAK + found[0][1:], text)

@@ -105,8 +105,6 @@ class SlotCache(Cache):
 
     def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
         rows, heads, slots, width = tensor.shape
-        enlarged = tensor.new_empty((self.num_rows, heads, self.capacity, width))
+        enlarged = tensor.new_zeros((self.num_rows, heads, self.capacity, width))
         enlarged[:rows, :, :slots] = tensor
-        enlarged[:rows, :, slots:] = 0  # only what is new: to touch fresh memory is dear
-        enlarged[rows:] = 0
         return enlarged

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear
+from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedModel
 
 
@@ -73,26 +74,38 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def base_kept(model: torch.nn.Module, device: str | None = None) -> Iterator[None]:
+    """In this block LoRA may be merged into its base weights: afterwards these are as they were, to the last bit.
+
+    PEFT subtracts what it has added, which rounds; A*-PO's reference and the KL's are that base. Meanwhile a copy is on
+    ``device``, by default that of the weights.
+    """
+    layers = [module.get_base_layer() for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    weights = [weight for layer in layers for weight in layer.parameters()]
+    kept = [weight.detach().to(device or weight.device, copy=True) for weight in weights]
+    try:
+        yield
+    finally:
+        for weight, value in zip(weights, kept, strict=True):
+            weight.data.copy_(value)
+
+
+@contextmanager
 def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """In this block LoRA's product is part of the weights, so a layer is one operation and not about nine.
 
-    For passes whose time goes into starting operations, such as single tokens on a GPU. The weights come back as they
-    were, to the last bit; meanwhile they are held twice. Quantised layers and embeddings stay as they are. Relies on
-    PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
+    For passes whose time goes into starting operations, such as single tokens on a GPU. Quantised layers and embeddings
+    stay as they are. Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
     """
     layers = [one for one in model.modules() if type(one) is Linear and not (one.merged or one.disable_adapters)]
-    kept = [(value, value.data) for layer in layers for value in layer.get_base_layer().parameters()]
-    try:
-        for value, data in kept:
-            value.data = data.clone()  # PEFT adds in place
-        for layer in layers:
-            layer.merge()
-        yield
-    finally:
-        for value, data in kept:
-            value.data = data
-        for layer in layers:
-            layer.merged_adapters.clear()
+    with base_kept(model):
+        try:
+            for layer in layers:
+                layer.merge()
+            yield
+        finally:
+            for layer in layers:
+                layer.merged_adapters.clear()
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:

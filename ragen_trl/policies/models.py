@@ -1,17 +1,15 @@
 """Which model a name leads to, how long its contexts are, and which models cannot be sampled as they are trained.
 
-Whether the trainer computes what the sampler did is measured at the first update (`training.self_check`). Refused here,
-by the configuration and before weights are loaded, is what that check would not see: it sees no evaluation, and no
-context longer than those of the first rollout.
+Whether the trainer computes what the sampler did is measured at the first update (`training.self_check`). Refused here
+is what that check would not see: it sees no evaluation, and no context longer than those of the first rollout.
 """
 
 from pathlib import Path
 from typing import Any
 
-import transformers
 from huggingface_hub import try_to_load_from_cache
 from peft import LoraConfig, PeftConfig, PeftModel
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME
 from transformers.utils.hub import extract_commit_hash
 
@@ -81,9 +79,10 @@ def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
 def check_policy(
     model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig, adapter: PeftConfig | None
 ) -> None:
-    """Check a trainer's policy by its configuration; ``adapter`` is TRL's ``peft_config``, ``None`` the embedded model.
+    """Check a trainer's policy, if it has a name by its configuration; ``adapter`` is TRL's ``peft_config``.
 
-    `UnsupportedModelError` if no weight of it is trained, or it would be sampled or scored as another model.
+    ``model`` is ``None`` for the embedded one. `UnsupportedModelError` if no weight of it is trained, if it cannot see
+    what it is shown, or as `check_supported`.
     """
     if model is None:
         if args.observation == "image":
@@ -94,34 +93,43 @@ def check_policy(
     if isinstance(model, str):
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
         config = check_model(model, given.get("revision"), bool(given.get("trust_remote_code", args.trust_remote_code)))
-        named = getattr(transformers, (config.architectures or [""])[0], None)
-        kind = named or MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # None: its code comes with its weights
-        attention = given.get("attn_implementation")
     else:
-        config, kind, attention = model.config, type(unwrapped(model)), model.config._attn_implementation
+        config = model.config
         if adapter is None and not any(weight.requires_grad for weight in model.parameters()):
             raise UnsupportedModelError(
                 "no weight of the model is trained (requires_grad is False for all), so the run would learn nothing; "
                 "load a saved adapter with PeftModel.from_pretrained(..., is_trainable=True), or give a peft_config"
             )
+        if not args.use_vllm:
+            check_supported(model)
     if args.observation == "image":
         check_sees(config)
-    if not args.use_vllm:
-        _check_sampled(config, kind, attention)
 
 
 def check_sees(config: PretrainedConfig) -> None:
     """Raise `UnsupportedModelError` for a model that cannot be shown pictures."""
     if config.model_type not in FAMILIES:
         raise UnsupportedModelError(
-            f"observation is 'image', but {_name(config)} is none of {', '.join(FAMILIES)}; take a Qwen2.5-VL or a "
-            "Qwen3-VL"
+            f"observation is 'image', but {config.name_or_path!r} is a {config.model_type}, which cannot see; take a "
+            "Qwen2.5-VL or a Qwen3-VL"
         )
 
 
 def check_supported(model: PreTrainedModel | PeftModel) -> None:
     """Raise `UnsupportedModelError` unless the model reads a kept cache with our mask and our positions."""
-    _check_sampled(model.config, type(unwrapped(model)), model.config._attn_implementation)
+    kind, text, attention = type(unwrapped(model)), model.config.get_text_config(), model.config._attn_implementation
+    remedy = "take a model whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …), or sample "
+    remedy += "with vLLM (use_vllm=True)"
+    if kind._is_stateful or _has_other_layers(text):
+        reason = "has recurrent or sliding-window layers, for which no KV cache is kept across turns"
+    elif not (takes_positions(kind) and cache_name(kind)) or getattr(text, "alibi", False):
+        reason = "takes no position ids (ALiBi) or no cache, and a kept KV cache needs both"
+    elif attention not in ("sdpa", "eager", None):
+        reason = f"was loaded with attn_implementation={attention!r}, which takes no custom attention mask"
+        remedy = 'pass model_init_kwargs={"attn_implementation": "sdpa"}'
+    else:
+        return
+    raise UnsupportedModelError(f"{model.config.name_or_path!r} ({text.model_type}) {reason}; {remedy}")
 
 
 def context_length(model: PreTrainedModel | PeftModel | PretrainedConfig) -> int | None:
@@ -135,30 +143,7 @@ def context_length(model: PreTrainedModel | PeftModel | PretrainedConfig) -> int
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _name(config: PretrainedConfig) -> str:
-    kind = config.get_text_config().model_type
-    return f"{config.name_or_path!r} ({kind})" if config.name_or_path else repr(kind)
-
-
-def _check_sampled(config: PretrainedConfig, model: type[PreTrainedModel] | None, attention: str | None) -> None:
-    text, reason = config.get_text_config(), ""
-    if _has_other_layers(text, model):
-        reason = "has recurrent or sliding-window layers, for which no KV cache is kept across turns"
-    elif model is not None and not (takes_positions(model) and cache_name(model)) or getattr(text, "alibi", False):
-        reason = "takes no position ids (ALiBi) or no cache, and a kept KV cache needs both"
-    if reason:
-        raise UnsupportedModelError(
-            f"{_name(config)} {reason}. Take a model whose layers all attend to the full context (Qwen2, Qwen3, Llama, "
-            "SmolLM2, …), or sample with vLLM (use_vllm=True)"
-        )
-    if attention not in ("sdpa", "eager", None):
-        raise UnsupportedModelError(
-            f"{_name(config)} was loaded with attn_implementation={attention!r}, which takes no custom attention mask; "
-            'pass model_init_kwargs={"attn_implementation": "sdpa"}'
-        )
-
-
-def _has_other_layers(config: PretrainedConfig, model: type[PreTrainedModel] | None) -> bool:
+def _has_other_layers(config: PretrainedConfig) -> bool:
     """Whether some of the model's layers do not attend to the whole context."""
     kinds = set(getattr(config, "layer_types", None) or ())
     known, window = (getattr(config, name, None) for name in ("max_position_embeddings", "sliding_window"))
@@ -168,7 +153,7 @@ def _has_other_layers(config: PretrainedConfig, model: type[PreTrainedModel] | N
         kinds, window = {"sliding_attention"}, config.window_size
     if window is not None and known is not None and window >= known:  # no context is longer than the window
         kinds.discard("sliding_attention")
-    return bool(kinds - {"full_attention"}) or (model is not None and bool(model._is_stateful))
+    return bool(kinds - {"full_attention"})
 
 
 def _length_of_one_rope(config: PretrainedConfig) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TopKLogitsWarper, TopPLogitsWarper
 
 from ragen_trl.config.options import check_range
 from ragen_trl.errors import NotFiniteError, OptionError
@@ -63,7 +63,11 @@ def sample_tokens(
         tokens = _allowed(logits, sampling).argmax(-1, keepdim=True).expand(uniforms.shape)
         return tokens, torch.log_softmax(logits, -1).gather(-1, tokens)
     logprobs = torch.log_softmax(logits / sampling.temperature, -1)
-    kept = _top_k_top_p(_allowed(logprobs, sampling), sampling)
+    kept, unread = _allowed(logprobs, sampling), torch.empty(0, dtype=torch.long)
+    if sampling.top_k:
+        kept = TopKLogitsWarper(sampling.top_k)(unread, kept)
+    if sampling.top_p < 1:
+        kept = TopPLogitsWarper(sampling.top_p)(unread, kept)
     cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
     target = uniforms * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
@@ -88,18 +92,6 @@ def _allowed(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     if not sampling.never:
         return logits
     return logits.index_fill(-1, torch.tensor(sampling.never, device=logits.device), -torch.inf)
-
-
-def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    if sampling.top_k:
-        kth = logprobs.topk(min(sampling.top_k, logprobs.shape[-1]), -1).values[:, -1:]
-        logprobs = logprobs.masked_fill(logprobs < kth, -torch.inf)
-    if sampling.top_p < 1:
-        ordered, order = logprobs.softmax(-1).sort(-1, descending=True)
-        before = ordered.cumsum(-1) - ordered  # probability of all more likely tokens; the first one always stays
-        cut = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= sampling.top_p)
-        logprobs = logprobs.masked_fill(cut, -torch.inf)
-    return logprobs
 
 
 class ReplyEnd:

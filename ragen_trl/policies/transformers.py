@@ -5,6 +5,8 @@ finished episodes leave. Rows that begin with one prompt, as a group does, share
 from its own random stream, so a reply does not depend on which other rows share its batch.
 """
 
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -27,7 +29,6 @@ from ragen_trl.policies.models import check_supported, context_length
 from ragen_trl.policies.sampling import ReplyEnd, Sampling, check_drawn, sample_tokens
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
-from ragen_trl.system.heap import return_free_memory
 from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class TransformersPolicy(Policy):
             del self._rows[finished]
         self._arrange()
         if not self._rows and self.model.device.type == "cpu":
-            return_free_memory()
+            _return_free_memory()
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -236,36 +237,24 @@ class TransformersPolicy(Policy):
             positions.append([0] * padding + list(span))
             if row.open:
                 row.length, row.unfed = row.length + len(new), []
-        piece = most_tokens(longest) if len(rows) == 1 else width
+        piece, whole_model = most_tokens(longest) if len(rows) == 1 else width, unwrapped(self.model)
         for begin in range(0, width, piece):
-            columns = slice(begin, begin + piece)
-            read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
+            tokens, places, position = (  # (b, n) each
+                torch.tensor([row[begin : begin + piece] for row in each], device=self.model.device)
+                for each in (ids, slots, positions)
+            )
             # Single tokens see all slots, so that shapes repeat.
-            seen = self._cache.capacity if width == 1 else 1 + max(each[-1] for each in known)
-            logits = self._forward(rows, read, places, known, seen)
-        return logits
-
-    def _forward(
-        self,
-        rows: Sequence[Row],
-        ids: list[list[int]],
-        slots: list[list[int]],
-        positions: list[list[int]],
-        length: int,
-    ) -> torch.Tensor:
-        """One pass over (b, n) tokens that attends to ``length`` slots; returns (b, vocabulary) logits of the last."""
-        device = self.model.device
-        tokens, position, places = (torch.tensor(each, device=device) for each in (ids, positions, slots))  # (b, n)
-        self._cache.place(rows[0].index, places, length)
-        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
-        output = self.model(
-            **self._inputs(rows, tokens, position),
-            attention_mask=mask_for(unwrapped(self.model), visible),
-            **{self._cache_name: self._cache},
-            use_cache=True,
-            logits_to_keep=1,
-            **without_router_logits(unwrapped(self.model)),
-        )
+            seen = self._cache.capacity if width == 1 else 1 + int(position[:, -1].max())
+            self._cache.place(rows[0].index, places, seen)
+            visible = torch.arange(seen, device=position.device) <= position[:, None, :, None]  # (b, 1, n, seen)
+            output = self.model(
+                **self._inputs(rows, tokens, position),
+                attention_mask=mask_for(whole_model, visible),
+                **{self._cache_name: self._cache},
+                use_cache=True,
+                logits_to_keep=1,
+                **without_router_logits(whole_model),
+            )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
@@ -277,3 +266,13 @@ class TransformersPolicy(Policy):
 def most_tokens(length: int) -> int:
     """The most tokens that one pass may read, padding included, with contexts of up to ``length`` tokens."""
     return max(1, min(MOST_TOKENS, MOST_OF_A_MASK // length))
+
+
+def _return_free_memory() -> None:
+    """Return what is free inside this process to the system, if its C library is glibc, which keeps it in pieces.
+
+    Rollouts allocate tensors of ever different sizes: a process with two gigabytes of them came to hold twelve.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

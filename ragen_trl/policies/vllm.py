@@ -1,29 +1,23 @@
 """Replies from vLLM: TRL's engine in this process, or one server for all processes.
 
-A row's context is sent in full as token ids at every turn; the engine's prefix cache avoids computing it again. Back
-come token ids with log-probabilities of the distribution that was sampled from: after the temperature, top-k and top-p
-(``logprobs_mode="processed_logprobs"``), so TRL's importance ratio is exact. Relies on ``VLLMGeneration`` having
-``llm``, asleep at first with ``enable_sleep_mode``, or ``vllm_client`` on the main process, and ``sync_weights``; its
-``generate`` is not used, which is wrong as soon as processes have different numbers of rows.
+A row's context is sent in full at every turn; the engine's prefix cache avoids computing it again. Back come
+log-probabilities of the distribution that was sampled from (``logprobs_mode="processed_logprobs"``), so TRL's ratio is
+exact. ``VLLMGeneration.generate`` is not used: it is wrong as soon as processes have different numbers of rows.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
-from peft import PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
-from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import UserError
+from ragen_trl.policies.model_calls import base_kept
 from ragen_trl.policies.models import context_length
 from ragen_trl.policies.sampling import ReplyEnd, Sampling
 from ragen_trl.rollout.control_tokens import END_ANSWER
@@ -157,36 +151,28 @@ Engine: TypeAlias = ColocatedEngine | ServedEngine
 
 
 def _on_main(client: Any, ask: Callable[[], Any]) -> Any:
-    """What ``ask`` returns on the main process, which has a client; if it fails there, all raise `VLLMServerError`."""
-    shared: list[Any] = [None, None]
-    cause = None
+    """What ``ask`` returns on the main process, which has a client, and raises `VLLMServerError` if it fails there."""
     try:
-        shared[0] = ask()
+        shared = [ask()]
     except Exception as error:  # of requests, of NCCL, and the plain Exception that TRL's client raises
         if client is None:
             raise
-        cause = error
-        shared[1] = (
+        raise VLLMServerError(
             f"the vLLM server at {client.base_url} failed ({type(error).__name__}: {error}); see its log, start it "
             "again as it was, and resume from the last checkpoint"
-        )
+        ) from error
     broadcast_object_list(shared)
-    if shared[1] is not None:
-        raise VLLMServerError(shared[1]) from cause
     return shared[0]
 
 
 def connect(generation: VLLMGeneration, accelerator: Accelerator) -> Engine:
     """The engine that TRL has started or connected to."""
     if generation.mode == "server":
-        return ServedEngine(_client_of(generation), accelerator.process_index)
+        client = generation.vllm_client if accelerator.is_main_process else None
+        return ServedEngine(client, accelerator.process_index)
     from vllm import SamplingParams  # type: ignore[import-not-found]  # an optional dependency
 
     return ColocatedEngine(generation.llm, SamplingParams, generation.enable_sleep_mode)
-
-
-def _client_of(generation: VLLMGeneration) -> Any:
-    return generation.vllm_client if generation.accelerator.is_main_process else None
 
 
 class VLLMPolicy(Policy):
@@ -246,36 +232,11 @@ class VLLMPolicy(Policy):
         return replies
 
 
-def check_loadable(model: str | PreTrainedModel | PeftModel, args: StarPOConfig) -> None:
-    """Raise `OptionError` if vLLM is to load a policy in this process that has no path."""
-    if args.use_vllm and args.vllm_mode == "colocate" and not isinstance(model, str) and not model.name_or_path:
-        raise OptionError(
-            "use_vllm is True, so vLLM loads the policy from its path, but this model was built in memory; save it "
-            "with its tokenizer and pass the folder, or set use_vllm=False"
-        )
-
-
 def send_weights(generation: VLLMGeneration) -> None:
     """Give vLLM the policy's present weights, adapters merged; all processes call it together."""
-    with _unchanged_base(generation.model):
+    with base_kept(generation.model, "cpu"):  # not on the GPU, which two models fill
         if generation.mode == "colocate":
             generation.sync_weights()
         else:
-            _on_main(_client_of(generation), generation.sync_weights)
-
-
-@contextmanager
-def _unchanged_base(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the base weights under LoRA layers bit for bit at the end.
-
-    To send a LoRA policy, TRL adds the adapter to the base weights and subtracts it again, which rounds. A*-PO's
-    reference and the KL's are that base.
-    """
-    layers = [module.get_base_layer() for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    weights = [weight for layer in layers for weight in layer.parameters()]
-    kept = [weight.detach().to("cpu", copy=True) for weight in weights]  # not on the GPU, which two models fill
-    try:
-        yield
-    finally:
-        for weight, value in zip(weights, kept, strict=True):
-            weight.data.copy_(value)
+            client = generation.vllm_client if generation.accelerator.is_main_process else None
+            _on_main(client, generation.sync_weights)

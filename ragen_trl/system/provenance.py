@@ -34,17 +34,8 @@ def provenance() -> dict[str, Any]:
             "processes": int(os.environ.get("WORLD_SIZE", "1")),  # of accelerate's or torch's launcher
             "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.machine()}",
-            "processor": _processor(),
         },
     }
-
-
-def _processor() -> str:
-    """The processor's name, since machines of equal size differ in speed; empty where the system does not tell."""
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text(encoding="utf-8").splitlines() if listed.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 @cache

@@ -4,7 +4,7 @@ FSDP2 makes distributed tensors of parameters, each process with its rows. ZeRO-
 process's part of each, flat and padded, in ``ds_tensor``. Here one whole tensor at a time is gathered or cut.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,25 +36,17 @@ def part(value: torch.Tensor) -> torch.Tensor:
     return held if _zero3(value) is None else _zero3(value).ds_tensor.detach()
 
 
-def whole(value: torch.Tensor, held: torch.Tensor | None = None) -> torch.Tensor:
-    """A parameter gathered from its parts, without a graph; all processes call it together.
-
-    With ``held``, this process's part of other weights that are divided as the parameter is, those.
-    """
-    held = part(value) if held is None else held
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """A parameter gathered from its parts, without a graph; all processes call it together."""
     if isinstance(value, DTensor):
-        mesh, placements = value.device_mesh, value.placements
-        gathered: torch.Tensor = DTensor.from_local(
-            held, mesh, placements, shape=value.shape, stride=value.stride()
-        ).full_tensor()
+        gathered: torch.Tensor = value.detach().full_tensor()
         return gathered
-    divided = _zero3(value)
-    if divided is None:
-        return held
-    group = divided.ds_process_group
-    flat = held.new_empty(held.numel() * torch.distributed.get_world_size(group))
-    torch.distributed.all_gather_into_tensor(flat, held.contiguous(), group=group)
-    return flat[: divided.ds_numel].view(whole_shape(value))
+    if _zero3(value) is None:
+        return value.detach()
+    import deepspeed  # type: ignore[import-not-found]  # an optional dependency
+
+    with deepspeed.zero.GatheredParameters([value]):
+        return value.detach().clone()
 
 
 def part_of(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -83,14 +75,12 @@ def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
         parameter.data.copy_(value)
 
 
-def whole_on_first(
-    values: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
-    """Whole weights, or the ``held`` ones, on the CPU of the first process; all gather one by one together."""
+def whole_on_first(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Whole weights on the CPU of the first process; all gather one by one together."""
     is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     found = {}
     for name, value in values.items():
-        gathered = whole(value, None if held is None else held[name])
+        gathered = whole(value)
         if is_first:
             found[name] = gathered.cpu()
     return found
@@ -112,20 +102,6 @@ def load_whole_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]
             if moment.shape and isinstance(value, DTensor):  # a count of steps has no shape
                 state[name] = distribute_tensor(moment.to(value.device), value.device_mesh, value.placements)
     optimizer.load_state_dict({**saved, "state": states})
-
-
-def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> torch.Tensor:
-    """``clip_grad_norm_``, also for parameters that FSDP2 has divided; the global L2 norm before."""
-    if not any(isinstance(value, DTensor) for value in parameters):
-        return torch.nn.utils.clip_grad_norm_(parameters, limit)
-    gradients = [value.grad for value in parameters if value.grad is not None]
-    kinds = [[one for one in gradients if isinstance(one, DTensor) == divided] for divided in (False, True)]
-    norms = [torch.nn.utils.get_total_norm(kind) for kind in kinds if kind]
-    norm = torch.linalg.vector_norm(torch.stack([whole(one) for one in norms]))
-    factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # as in PyTorch's
-    for gradient in gradients:
-        part(gradient).mul_(factor)
-    return norm
 
 
 def any_nonzero(values: Iterable[torch.Tensor]) -> bool:

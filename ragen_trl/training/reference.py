@@ -92,9 +92,9 @@ class Reference:
             weights = {**dict(policy.named_parameters()), **buffers}
             adapters = set(policy.peft_config) if isinstance(policy, PeftModel) else set()
             others = {name for name in weights if adapters & set(name.split("."))} - own.keys()
-            for name in sorted(weights.keys() - others, key=_plain_name):
-                tensor = whole(weights[name], own.get(name))
-                hash_weight(digest, _plain_name(name), tensor)
+            with self.model():
+                for name in sorted(weights.keys() - others, key=_plain_name):
+                    hash_weight(digest, _plain_name(name), whole(weights[name]))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -103,11 +103,10 @@ class Reference:
 
         All processes call it together. The file does not depend on how the policy was divided.
         """
-        self._align()
-        parameters = {name: self._policy.get_parameter(name) for name in self._weights}
-        if weights := whole_on_first(parameters, self._weights):
-            with replacing(Path(folder) / _FILE) as partial:
-                save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
+        with self.model() as policy:
+            if weights := whole_on_first({name: policy.get_parameter(name) for name in self._weights}):
+                with replacing(Path(folder) / _FILE) as partial:
+                    save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
 
     def load(self, folder: str | Path) -> None:
         """Read the weights that ``save`` wrote; `OptionError` if they are another policy's."""

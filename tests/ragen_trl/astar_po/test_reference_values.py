@@ -79,13 +79,13 @@ def test_a_start_that_always_failed_is_tried_again() -> None:
 
 
 def test_a_full_cache_answers_without_playing_and_other_betas_too(tmp_path: Path) -> None:
-    with ValueCache(tmp_path / "values.sqlite") as cache:
-        estimate_values(SEEDS, kept_in(cache, ByChance()), accuracy_of(max_reference_samples=64))
-        samples = kept_in(cache, ByChance(stop_after=0))
-        fewer = estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
-        assert fewer == estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
-        assert fewer.played == 0
-        assert fewer.starts[10_002].value == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
+    cache = ValueCache(tmp_path / "values.sqlite")
+    estimate_values(SEEDS, kept_in(cache, ByChance()), accuracy_of(max_reference_samples=64))
+    samples = kept_in(cache, ByChance(stop_after=0))
+    fewer = estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
+    assert fewer == estimate_values(SEEDS, samples, accuracy_of(beta1=2.0, max_reference_samples=8))
+    assert fewer.played == 0
+    assert fewer.starts[10_002].value == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
 
 
 @pytest.mark.parametrize("returns", [{1: 1.0, 2: 1.0}, {1: 0.0, 2: 1.0}])
@@ -107,13 +107,12 @@ def test_a_killed_run_asks_for_nothing_twice_and_ends_as_an_unbroken_one(tmp_pat
     for stop_after in (1, 3, 0, 5, None):
         asked_before = len(asked)
         reference = ByChance(stop_after=stop_after)
-        with ValueCache(tmp_path / "values.sqlite") as cache:
-            samples = kept_in(cache, reference, 9)
-            if stop_after is None:
-                resumed = estimate_values(SEEDS, samples, accuracy)
-            else:
-                with pytest.raises(KeyboardInterrupt):
-                    estimate_values(SEEDS, samples, accuracy)
+        samples = kept_in(ValueCache(tmp_path / "values.sqlite"), reference, 9)
+        if stop_after is None:
+            resumed = estimate_values(SEEDS, samples, accuracy)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                estimate_values(SEEDS, samples, accuracy)
         asked += reference.asked
     assert sorted(asked) == sorted(unbroken.asked)
     assert resumed.played == len(reference.asked) == whole.played - asked_before

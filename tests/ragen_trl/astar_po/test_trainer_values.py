@@ -12,6 +12,7 @@ from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference_values import Sample, ValueCache, value_key
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
+from ragen_trl.system.sqlite_file import SqliteFileError
 from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.trainers import lottery, small_model
 
@@ -120,14 +121,17 @@ def test_extra_reward_functions_count_in_both_stages(tmp_path: Path) -> None:
 
 
 def test_samples_come_back_by_key_and_the_first_one_stays(tmp_path: Path) -> None:
-    with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
-        cache.add("a", {(7, 0): Sample(0.1 + 0.2, True), (7, 1): Sample(-1.5, False)})
-        cache.add("a", {(7, 1): Sample(1.0, True), (3, 0): Sample(0.0, False)})
-        cache.add("b", {(7, 0): Sample(9.0, True)})
-    with ValueCache(tmp_path / "new" / "values.sqlite") as cache:
-        assert cache.read("a") == {(3, 0): (0.0, False), (7, 0): (0.1 + 0.2, True), (7, 1): (-1.5, False)}
-        assert cache.read("b") == {(7, 0): (9.0, True)}
-        assert cache.read("c") == {}
+    cache = ValueCache(tmp_path / "new" / "values.sqlite")
+    cache.add("a", {(7, 0): Sample(0.1 + 0.2, True), (7, 1): Sample(-1.5, False)})
+    cache.add("a", {(7, 1): Sample(1.0, True), (3, 0): Sample(0.0, False)})
+    cache.add("b", {(7, 0): Sample(9.0, True)})
+    cache = ValueCache(tmp_path / "new" / "values.sqlite")
+    assert cache.read("a") == {(3, 0): (0.0, False), (7, 0): (0.1 + 0.2, True), (7, 1): (-1.5, False)}
+    assert cache.read("b") == {(7, 0): (9.0, True)}
+    assert cache.read("c") == {}
+    (tmp_path / "other.sqlite").write_text("not a database")
+    with pytest.raises(SqliteFileError, match="not a database"):
+        ValueCache(tmp_path / "other.sqlite")
 
 
 def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:

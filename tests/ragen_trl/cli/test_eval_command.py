@@ -54,7 +54,7 @@ def test_a_model_behind_an_api_stands_between_random_and_oracle(
     assert results["random"]["success"] < 1.0
     out = capsys.readouterr().out
     assert f"{NAME}: success 1.000 [0.676, 1.000] (n=8)" in out
-    assert "API: 8 requests (0 again, 0 given up), 8 answers with 80 + 24 tokens" in out
+    assert "API: 8 requests, 0 retries, 0 failures, 8 answers, 80 prompt tokens, 24 completion tokens" in out
 
 
 def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.policies.api import ApiAccessError, ApiClient, ApiError
+from ragen_trl.policies.api import ApiClient, ApiError
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
@@ -44,8 +44,7 @@ def test_an_answer_its_tokens_and_the_counts() -> None:
         answer = asking.complete(ASK)
     assert (answer.text, answer.cut, answer.prompt_tokens, answer.completion_tokens) == ("hello", False, 10, 3)
     assert server.asked == [ASK]
-    asking.counts.add(retries=2, failures=1, answers=1, prompt_tokens=10, completion_tokens=3)
-    assert asking.counts.in_words() == "1 requests (2 again, 1 given up), 1 answers with 10 + 3 tokens"
+    assert asking.counts["requests"] == 1
 
 
 def test_what_may_pass_is_tried_again() -> None:
@@ -53,7 +52,7 @@ def test_what_may_pass_is_tried_again() -> None:
     with OpenAIServer(fault=first(*faults)) as server:
         asking = client(server, retries=7)
         assert asking.complete(ASK).text == "hello"
-    assert (asking.counts.requests, asking.counts.retries) == (8, 7)
+    assert (asking.counts["requests"], asking.counts["retries"]) == (8, 7)
     assert len(server.asked) == 8
 
 
@@ -61,19 +60,16 @@ QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insuffi
 
 
 @pytest.mark.parametrize(
-    ("fault", "of_all_requests"),
+    ("fault", "remedy"),
     [
-        *((Fault(401, "who?"), True), (Fault(402, "pay"), True), (Fault(404, "no m"), True), (QUOTA, True)),
-        (Fault(301, headers={"Location": "https://new/v1"}), True),
-        *((Fault(400, "bad seed"), False), (Fault(403, "flagged"), False), (Fault(422, "odd"), False)),
+        *((Fault(401, "who?"), "OPENAI_API_KEY"), (Fault(402, "pay"), "credit"), (Fault(404, "no m"), "base URL")),
+        *((QUOTA, "credit"), (Fault(301), "leave_out"), (Fault(400, "bad seed"), "leave_out")),
     ],
 )
-def test_what_will_not_pass_is_said_at_once(fault: Fault, of_all_requests: bool) -> None:
+def test_what_will_not_pass_is_said_at_once(fault: Fault, remedy: str) -> None:
     with OpenAIServer(fault=first(fault)) as server:
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ApiError, match=f"{server.url}.*{remedy}"):
             client(server).complete(ASK)
-    assert isinstance(caught.value, ApiAccessError) == of_all_requests
-    assert server.url in str(caught.value)
     assert len(server.asked) == 1
 
 

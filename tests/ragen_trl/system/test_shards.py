@@ -9,7 +9,6 @@ from torch.distributed.tensor import DTensor
 
 from ragen_trl.system.shards import (
     any_nonzero,
-    clip_gradients,
     divide_by_layer,
     is_divided,
     load_whole_optimizer,
@@ -97,14 +96,8 @@ def test_an_optimizer_goes_on_from_whole_moments(one_process: None) -> None:
     assert torch.equal(whole(model[2].weight), plain[2].weight)
 
 
-def test_the_norm_of_gradients_is_clipped_as_torch_does(one_process: None) -> None:
-    model, plain = divided(), network()
-    for each in (model, plain):
-        each(torch.ones(1, 3)).square().sum().backward()
-    norm = clip_gradients(list(model.parameters()), 0.5)
-    expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
-    assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
-    assert torch.allclose(whole(model[0].weight.grad), plain[0].weight.grad, atol=1e-7)
+def test_any_number_that_is_not_0_is_seen(one_process: None) -> None:
+    model = divided()
     assert any_nonzero(model.parameters())
     for value in model.parameters():
         value.data.zero_()

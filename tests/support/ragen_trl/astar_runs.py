@@ -1,12 +1,13 @@
 """What the tests of A*-PO's trainer share: short runs on environments that an untrained model sometimes wins."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer
-from ragen_trl.astar_po.reference_values import ValueCache
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
 
@@ -67,8 +68,8 @@ def astar(folder: Path, env: Any = None, trainer: Any = Spy, **changes: Any) -> 
 def stored(folder: Path, name: str = "values.sqlite") -> dict[str, dict[int, list[float]]]:
     """Returns by key and start seed in a cache, in the order of the samples."""
     found: dict[str, dict[int, list[float]]] = {}
-    with ValueCache(folder / name) as cache:
-        rows = cache._connection.execute("SELECT key, seed, episode_return FROM samples ORDER BY key, seed, sample")
+    with closing(sqlite3.connect(folder / name)) as database:
+        rows = database.execute("SELECT key, seed, episode_return FROM samples ORDER BY key, seed, sample")
         for key, seed, episode_return in rows.fetchall():
             found.setdefault(key, {}).setdefault(seed, []).append(episode_return)
     return found

@@ -9,6 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from ragen_trl import StarPOTrainer, Trajectory
+from ragen_trl.system.shards import part, part_of
 from tests.support.ragen_trl.trainers import lottery, parameters, small_model, small_trainer
 
 STEP: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1}
@@ -43,8 +44,9 @@ class Awake(StarPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.critic is not None:
-            with torch.no_grad():
-                self.critic.network.head.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
+            head = self.critic.network.head.weight
+            weight = torch.empty(head.shape).normal_(std=0.3, generator=torch.Generator().manual_seed(1))
+            part(head).copy_(part_of(weight.to(head.device), head))
 
 
 def played_in_turns(
