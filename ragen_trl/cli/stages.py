@@ -66,7 +66,7 @@ class RunState:
             raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
         stored: dict[str, Any] = {"settings": new, "seconds": {}}
         if self._path.exists():
-            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            stored = _read(self._path)
         old = stored["settings"]
         keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
@@ -94,4 +94,16 @@ def is_finished(folder: Path) -> bool:
     path = folder / "stages.json"
     if not path.exists():
         return (folder / "summary.json").exists()
-    return "finished" in json.loads(path.read_text(encoding="utf-8"))
+    return "finished" in _read(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(stored["settings"], dict) or not isinstance(stored["seconds"], dict):
+            raise TypeError("settings and seconds are mappings")
+    except (ValueError, KeyError, TypeError) as error:
+        raise OptionError(
+            f"{path} is damaged ({error}); pass --overwrite true to start again, or choose another --output_dir"
+        ) from error
+    return stored
