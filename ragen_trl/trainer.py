@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
-from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio, sums_of_others
+from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
@@ -39,7 +39,6 @@ from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import advantages_in_groups, critic_advantages, uncertain_groups
-from ragen_trl.errors import OptionError
 from ragen_trl.policies.models import check_policy, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
@@ -50,7 +49,7 @@ from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
-from ragen_trl.training.launch import unwrapped_for_generation, without_tied_head
+from ragen_trl.training.launch import unwrapped_for_generation
 from ragen_trl.training.model_card import has_own_card, write_agent_card
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
@@ -62,14 +61,6 @@ logger = logging.getLogger(__name__)
 
 EvaluationRows: TypeAlias = Dataset | dict[str, Dataset]
 """What TRL takes for ``eval_dataset``."""
-
-
-class _LossRun(NamedTuple):
-    """One call of `StarPOTrainer.policy_loss`: the scores, the micro-batch's tokens, and the names that it logged."""
-
-    scores: list[Scores]
-    tokens: torch.Tensor
-    recorded: set[str]
 
 
 class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -122,6 +113,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     args: Any  # a StarPOConfig, whose fields of None TRL has filled in
     eval_dataset: Any
     control: Any
+    _sent_step: int  # the optimizer step whose weights vLLM has; -1 for none
 
     def __init__(
         self,
@@ -138,7 +130,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase | None] | None = None,
         quantization_config: Any = None,
     ) -> None:
-        checks.check_arguments(model, processing_class)
         args, extra, readers = checks.own_arguments(type(self), args), reward_funcs or [], reward_processing_classes
         self._extra = extra if isinstance(extra, list) else [extra]
         if readers is not None:  # one for each of TRL's functions, of which the environment's return is the first
@@ -156,10 +147,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         beta, args.beta = args.beta, 0.0
         super().__init__(
             model=model,
-            reward_funcs=[checks.environment_return, *map(checks.checked_rewards, self._extra)],
+            reward_funcs=[checks.environment_return, *self._extra],
             args=args,
             train_dataset=self._tasks.rows,
-            eval_dataset=self._evaluation_rows(args, eval_dataset),
+            eval_dataset=self._rows_to_evaluate(eval_dataset, held_out=True),
             processing_class=processing_class,
             reward_processing_classes=readers,
             callbacks=callbacks,
@@ -194,7 +185,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             pad_id, shares = self.tokenizer.pad_token_id, self._scorer.shares_prefixes
             self.critic = Critic(policy, self.accelerator, args, pad_id, shares)
         self.observers: list[Observer] = []
-        self._loss_run: _LossRun | None = None  # while `policy_loss` runs
         self._begin_training()
 
     # The hooks
@@ -262,7 +252,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
             dual_clip=args.delta,
             ratios_of=args.importance_sampling_level,  # type: ignore[arg-type]
-            others=(inputs["others_log_ratio"], inputs["trajectory_tokens"]) if "others_log_ratio" in inputs else None,
             sampler_ratio=inputs.get("importance_sampling_ratio"),
             ref_logprobs=inputs.get("ref_per_token_logps"),
             beta=args.beta,
@@ -292,9 +281,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """The tokenizer."""
         return getattr(self.processing_class, "tokenizer", self.processing_class)
 
-    def score(
-        self, model: PreTrainedModel, inputs: Mapping[str, Any], batch_size: int | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def score(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for your own losses.
 
         They are 0 at tokens that the policy did not sample, since these are not computed where rows share prefixes.
@@ -303,35 +290,26 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Args:
             model: The policy, or the policy as its reference.
             inputs: A micro-batch, or the rows of a whole rollout.
-            batch_size: Rows in one forward pass; unset: all.
         """
-        router_loss = self.aux_loss_enabled and self._loss_run is not None
-        scores = self._scorer(model, inputs, batch_size, router_loss=router_loss)
-        if self._loss_run is not None:
-            self._loss_run.scores.append(scores)
+        scored = inputs.get("scored")  # where `compute_loss` finds the scores, while `policy_loss` runs
+        router_loss = self.aux_loss_enabled and scored is not None
+        scores = self._scorer(model, inputs, router_loss=router_loss)
+        if scored is not None:
+            scored.append(scores)
         assert scores.entropies is not None
         return scores.logprobs, scores.entropies
 
     def record(self, mode: str, values: Mapping[str, float]) -> None:
-        """Log values by key; TRL writes the mean of each since the last row of its log of this ``mode``.
-
-        What `policy_loss` records of a micro-batch is weighted by its sampled tokens, of those of the update.
-        """
-        if self._loss_run is not None and mode == "train":
-            tokens = self._loss_run.tokens
-            self._loss_run.recorded.update(values)
-            self._means.add({name: tokens.new_tensor(value) for name, value in values.items()}, tokens)
-        else:
-            trl_seams.log_values(self, mode, values)
+        """Log values by key; TRL writes the mean of each since the last row of its log of this ``mode``."""
+        trl_seams.log_values(self, mode, values)
 
     def record_means(self, columns: Mapping[str, torch.Tensor], weights: torch.Tensor) -> None:
         """Log, by key, means over an update: of all its micro-batches and processes. Call it in `policy_loss`.
 
+        A figure named like one of the trainer's own (``kl``, ``entropy``) takes its place.
         ``weights`` has the shape of each column, such as (B, T) for a figure of every token; 0 leaves a place out.
         """
-        if self._loss_run is not None:
-            self._loss_run.recorded.update(columns)
-        self._means.add(columns, weights)
+        self._means_of_hook.add(columns, weights)
 
     def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> Policy:
         """The model as a policy, for ``evaluate`` and ``play``: it samples as training does; temperature 0 is greedy.
@@ -364,26 +342,17 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if checkpoint is not None:
             check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._begin_training()
-        with without_tied_head(self.accelerator.unwrap_model(self.model)):
-            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _begin_training(self) -> None:
         """Forget everything of an earlier training, which may have broken off anywhere."""
-        self._passes = -1  # micro-batches of this training so far, without the present one
-        self._buffer: list[dict[str, Any]] = []  # the micro-batches of the present rollout
-        self._begun = False  # whether a rollout of this update has something to train on
-        self._means = metrics.UpdateMeans()  # of this update so far
+        self._to_come: list[dict[str, Any]] = []  # micro-batches of the present rollout that are still to be trained on
+        self._means, self._means_of_hook = metrics.UpdateMeans(), metrics.UpdateMeans()  # of this update so far
         self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
-        self._others_of = -1  # the update for which `_add_other_segments` has passed over the other segments
         trl_seams.forget_values(self)
         self.forget_sent_weights()
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        size = self.args.gradient_accumulation_steps
-        if len(train_dataloader) % size and max_steps * size > len(train_dataloader):
-            raise OptionError(
-                "an epoch ends within an update, which takes several rollouts; set max_steps, not num_train_epochs"
-            )
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if resume_from_checkpoint is not None:
             self.load_algorithm_state(Path(resume_from_checkpoint))
@@ -392,29 +361,15 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return (prepared[0], torch.utils.data.DataLoader([])) if done else prepared
 
     @property
-    def micro_step(self) -> int:
-        """Micro-batches of this update before the present one; above 0 if it takes several rollouts."""
-        return max(0, self._passes) % self.args.gradient_accumulation_steps
-
-    @property
     def rollouts_before(self) -> int:
-        """Rollouts before the present one, also in an unfinished update."""
-        micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
-        return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
+        """Rollouts before the present one."""
+        return int(self.state.global_step // self.args.steps_per_rollout)
 
     def _prepare_inputs(self, generation_batch: list[dict[str, Any]]) -> dict[str, Any]:
         """The next micro-batch. TRL hands over the rows of its rollout with each, repeated within groups."""
-        self._passes += 1
-        count = self.args.steps_per_generation
-        if self._passes % (count * self.args.num_iterations) == 0:
-            self._buffer = self.training_batch(generation_batch)
-        if self._passes % self.args.gradient_accumulation_steps == 0:
-            self._begun = False
-        if self._passes % count == 0:
-            accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
-            add_step_totals(self._buffer, accumulation, processes, self._total, self._begun)
-            self._begun |= not self._buffer[0]["skip"]  # is read again only if the update takes further rollouts
-        return self._buffer[self._passes % count]
+        if not self._to_come:
+            self._to_come = self.training_batch(generation_batch) * self.args.num_iterations
+        return self._to_come.pop(0)
 
     # From rows to micro-batches
 
@@ -443,22 +398,23 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         else:
             logger.warning("step %d: the filter kept no group of a rollout", self.state.global_step + 1)
         self._show(rollout, kept, chosen, advantages)
-        batch = self._rows_to_train(rollout, chosen, advantages)
-        return micro_batches(
+        batch, accumulation = self._rows_to_train(rollout, chosen, advantages), self.args.gradient_accumulation_steps
+        parts = micro_batches(
             batch,
             self.args.steps_per_generation,
-            self.args.gradient_accumulation_steps,
+            accumulation,
             self.args.per_device_train_batch_size,
-            self.accelerator.process_index,
             self.accelerator.gather,
             self._scorer.shares_prefixes,
         )
+        add_step_totals(parts, accumulation, self.accelerator.num_processes, self._total)
+        return parts
 
     def _play(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
         """Play a rollout's rows, or those of its extra rollout ``attempt``, on all processes, and reward all of it."""
         began = time.perf_counter()
         first = self.accelerator.process_index * len(rows)
-        which = [self.micro_step, attempt] if attempt else [self.micro_step] * (self.micro_step > 0)
+        which = [0, attempt] if attempt else []
         # A group shares the start state of its rows; every trajectory has its own outcome and sampling seed.
         starts = [
             Start.drawn(row["seed"], [self.args.seed, True, self.state.global_step, row["seed"], first + index, *which])
@@ -506,7 +462,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """What was played with the rewards of all functions, and what these functions logged.
 
         Raises:
-            ValueError: If a reward of an environment is not finite.
+            ValueError: If a reward is not finite; NaN of a function is TRL's ``None``: it gave none.
         """
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         reads = bool(self._extra) or self.log_completions  # the text of completions
@@ -518,8 +474,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             for row, prompt, one in zip(rows, prompts, played, strict=True)
         ]
         rewards, logged, columns = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
-        if not bool(torch.isfinite(rewards[:, 0]).all()):
-            raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
+        if not bool(torch.isfinite(rewards[:, 0]).all()) or bool(rewards.isinf().any()):
+            raise ValueError(f"the environment and reward functions paid {rewards.tolist()}; rewards must be finite")
         if self.log_completions:
             by_function = dict(zip(self.reward_func_names, rewards.T.tolist(), strict=True))
             texts = gather_object(prompts), gather_object(completions)
@@ -576,12 +532,14 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         batch["parted"] = torch.tensor(any(summary.segments > 1 for summary in chosen.summaries))
         failed = [one.limit in FAILURES for one in source.trajectories]
         rows = [row for row, owner in enumerate(batch["trajectory"].tolist()) if used and not failed[owner]]
-        batch = select_rows(batch, rows, chosen.most_rows)  # as many passes on every process
+        here = torch.tensor([max(1, len(rows))], device=self.accelerator.device)
+        most = int(self.accelerator.gather(here).max())  # as many passes on every process
+        batch = select_rows(batch, rows, most)
         if advantages is not None:
             with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
                 self._add_scores(batch)
         # In which order rows are dealt to the updates of a rollout follows from the seed and the step alone.
-        entropy = [self.args.seed, self.state.global_step, self.micro_step, self.accelerator.process_index]
+        entropy = [self.args.seed, self.state.global_step, 0, self.accelerator.process_index]
         order = np.random.default_rng(entropy).permutation(len(batch["advantages"]))
         return {key: chosen_rows(value, torch.from_numpy(order)) for key, value in batch.items()}
 
@@ -589,8 +547,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Add the log-probabilities that the loss compares with: before the update, and under the reference."""
         args, rows_a_pass = self.args, self.args.per_device_train_batch_size
         corrects = self.use_vllm and args.vllm_importance_sampling_correction
-        several = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
-        if corrects or several:
+        if corrects or args.steps_per_rollout > 1:
             batch["old_per_token_logps"] = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs
         if corrects:
             old, sampled, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], sampled_mask(batch)
@@ -633,22 +590,18 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 for group in self.optimizer.param_groups:
                     group["lr"] = 0.0
             return 0.0 * self._scorer(model, inputs, entropies=False).logprobs.sum()
-        self._add_other_segments(inputs)
-        mask = sampled_mask(inputs)
-        self._loss_run = run = _LossRun([], mask.sum().double(), set())
-        try:
-            loss = self.policy_loss(model, inputs)
-        finally:
-            self._loss_run = None
-        checks.check_loss(loss, run.scores)
-        scores = run.scores[-1]
+        inputs["scored"] = scored = list[Scores]()
+        loss = self.policy_loss(model, inputs)
+        del inputs["scored"]
+        checks.check_loss(loss, scored)
+        scores, mask = scored[-1], sampled_mask(inputs)
         assert scores.entropies is not None
         columns = {"entropy": scores.entropies}
         if "ref_per_token_logps" in inputs:
             # Masked before the exponential: elsewhere the policies may differ so much that it overflows.
             reference = inputs["ref_per_token_logps"].masked_fill(~mask, 0.0)
             columns["kl"] = kl_penalty(scores.logprobs.masked_fill(~mask, 0.0), reference, "k3")
-        self._means.add({name: value for name, value in columns.items() if name not in run.recorded}, mask)
+        self._means.add(columns, mask)
         self._means.add_loss(loss)
         if scores.router_loss is not None:
             loss = loss + self.router_aux_loss_coef * scores.router_loss * inputs["token_share"]
@@ -657,29 +610,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             loss = loss - self.args.entropy_coef * bonus
         self._check_update(loss, scores, inputs, mask)
         if last:
-            self.record("train", self._means.taken(self._total, self.accelerator.num_processes))
+            processes = self.accelerator.num_processes
+            own, of_hook = (means.taken(self._total, processes) for means in (self._means, self._means_of_hook))
+            self.record("train", own | of_hook)
         return loss
-
-    def _add_other_segments(self, inputs: Mapping[str, Any]) -> None:
-        """For ratios of whole trajectories: what each segment's others add, under the present policy.
-
-        They may lie in other micro-batches of the update, so there is a pass over these before it, without gradients.
-        """
-        is_needed = self.args.importance_sampling_level == "sequence" and "old_per_token_logps" in inputs
-        if not is_needed or not inputs["parted"] or inputs["skip"] or self._others_of == self.state.global_step:
-            return
-        self._others_of = self.state.global_step
-        size, place = self.args.gradient_accumulation_steps, self._passes % self.args.steps_per_generation
-        parts = [part for part in self._buffer[place - place % size :][:size] if not part["empty"]]
-        owners = torch.cat([part["trajectory"] for part in parts])
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            sums = []
-            for part in parts:
-                now = self._scorer(self.model, part, entropies=False).logprobs
-                sums.append((now - part["old_per_token_logps"]).masked_fill(~sampled_mask(part), 0.0).sum(dim=1))
-        others = sums_of_others(torch.cat(sums), owners)
-        for part, of_part in zip(parts, others.split([len(each) for each in sums]), strict=True):
-            part["others_log_ratio"] = of_part
 
     def _check_update(self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor) -> None:
         """Stop all processes if a loss is not finite, or the first rollout was sampled from another distribution."""
@@ -687,9 +621,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
         largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
         if anywhere:
-            micro_batches_of_update = self.args.gradient_accumulation_steps
-            place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches_of_update}"
-            checks.raise_not_finite(loss, place)
+            checks.raise_not_finite(loss, f"step {self.state.global_step + 1}")
         self._means.add_largest("sampling/ratio_deviation_max", largest)
         if self._gaps is not None and not inputs["skip"]:
             self._gaps.append(measure_gap(scores.logprobs, inputs, self._sampler_slack))
@@ -738,14 +670,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             metric_key_prefix: As in TRL.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
-        if eval_dataset is None and self.eval_dataset is None:
-            self.eval_dataset = self._tasks.evaluation_rows()
-        if eval_dataset is None or isinstance(eval_dataset, str):
-            chosen = self.eval_dataset if eval_dataset is None else self.eval_dataset[eval_dataset]
-        elif isinstance(eval_dataset, dict):
-            chosen = {name: self._tasks.rows_for_evaluation(rows) for name, rows in eval_dataset.items()}
+        if eval_dataset is None:
+            chosen = self.eval_dataset
+        elif isinstance(eval_dataset, str):
+            chosen = self.eval_dataset[eval_dataset]
         else:
-            chosen = self._tasks.rows_for_evaluation(eval_dataset)
+            chosen = self._rows_to_evaluate(eval_dataset)
         several = chosen if isinstance(chosen, dict) else {"": chosen}
         figures: dict[str, float] = {}
         trained, _ = self.model.training, self.model.eval()
@@ -766,31 +696,27 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         size = self.num_generations_eval
         rows = [dict(row) for row in dataset for _ in range(size)]
         names, parts = self._tasks.names_in_evaluation, list[RolloutBatch]()
-        logged: list[tuple[int, dict[str, float]]] = []
         for first in range(0, len(rows), at_once):
             places = range(first, min(first + at_once, len(rows)))
             starts = [
                 Start.drawn(rows[place]["seed"], [self.args.seed, False, 0, rows[place]["seed"], place])
                 for place in places
             ]
-            part, of_functions = self._play_together([rows[place] for place in places], starts, names)
+            part, logged = self._play_together([rows[place] for place in places], starts, names)
+            self.record("eval", logged)
             shown = {"ranks": part.ranks, "rewards": part.rewards, "summaries": part.summaries}
             once = {name: column[: len(places)] for name, column in shown.items()}  # without the repeated ones
             parts.append(replace(part, trajectories=[], **once))
-            logged.append((len(places), of_functions))
         rollout = replace(RolloutBatch.joined(parts), group_size=size)
         figures = metrics.rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
-        for name in {name for _, values in logged for name in values}:
-            known = [(count, values[name]) for count, values in logged if name in values]
-            figures[name] = sum(count * value for count, value in known) / sum(count for count, _ in known)
         return {**figures, "runtime": time.perf_counter() - began}
 
-    def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
+    def _rows_to_evaluate(self, given: EvaluationRows | None, held_out: bool = False) -> Any:
         if given is None:
-            return self._tasks.evaluation_rows() if args.eval_strategy != "no" else None
+            return self._tasks.evaluation_rows()
         if isinstance(given, dict):
-            return {name: self._tasks.rows_for_evaluation(rows, held_out=True) for name, rows in given.items()}
-        return self._tasks.rows_for_evaluation(given, held_out=True)
+            return {name: self._tasks.rows_for_evaluation(rows, held_out) for name, rows in given.items()}
+        return self._tasks.rows_for_evaluation(given, held_out)
 
     # Checkpoints and saved models
 
@@ -840,12 +766,11 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""
-        if trl_seams.sent_step(self) != self.state.global_step:
+        if self._sent_step != self.state.global_step:
             with profiling_context(self, "sync_weights"):
                 send_weights(self.vllm_generation)
-            trl_seams.note_sent_step(self, self.state.global_step)
+            self._sent_step = self.state.global_step
 
     def forget_sent_weights(self) -> None:
         """Make the next `send_weights` send the present weights, whichever vLLM has."""
-        if self.use_vllm:
-            trl_seams.note_sent_step(self, -1)
+        self._sent_step = -1

@@ -9,7 +9,6 @@
 | ``_metrics`` | ``log`` writes the means of these lists by mode and empties them |
 | ``_logs`` | the table of the last rollout's completions, which ``log`` writes |
 | ``_buffered_inputs`` | a plain ``GRPOTrainer``'s micro-batches of the last rollout, for `CollapseMonitor` |
-| ``_last_loaded_step`` | the step whose weights vLLM has |
 
 TRL has a new minor version every one to two weeks. A version that was not tested works where none of these has moved;
 `check_seams` says which one has.
@@ -59,7 +58,7 @@ def check_seams(trainer: GRPOTrainer) -> None:
         missing = [one for one in parameters if one not in known]
         if missing:
             raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(missing)}); {remedy}")
-    for name in _ATTRIBUTES if not trainer.use_vllm else (*_ATTRIBUTES, "_last_loaded_step"):
+    for name in _ATTRIBUTES:
         if not hasattr(trainer, name):
             raise UserError(f"TRL {trl.__version__} has no GRPOTrainer.{name}; {remedy}")
     for name in _OF_TRANSFORMERS:
@@ -153,13 +152,3 @@ def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
     logs = trainer._logs
     by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
     return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
-
-
-def sent_step(trainer: GRPOTrainer) -> int:
-    """The optimizer step whose weights vLLM has; -1 for none."""
-    return int(trainer._last_loaded_step)
-
-
-def note_sent_step(trainer: GRPOTrainer, step: int) -> None:
-    """Tell TRL which step's weights vLLM has; -1 for none."""
-    trainer._last_loaded_step = step

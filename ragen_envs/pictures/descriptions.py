@@ -15,7 +15,7 @@ DESCRIPTION_PROMPT = (
     "<prediction>…</prediction>, which says where they will be after your actions. Write places as player (row, "
     "column), counted from 0 at the top left, and relations as box is above target (or below, left of, right of)."
 )
-"""A system prompt that asks for what `ragen_trl.batching.rewards.description_reward` reads."""
+"""A system prompt that asks for the descriptions which the reward of docs/pictures.md rates."""
 
 _SOKOBAN = {"player": "PS", "box": "X√", "target": "O√S"}
 _LAKE = {"player": "PX√", "hole": "OX", "goal": "G√"}

@@ -14,7 +14,6 @@ def group_advantages(
     group_size: int,
     baseline: Literal["mean", "leave_one_out"] = "mean",
     scale: Literal["group", "batch", "none"] = "group",
-    ddof: int = 1,
     eps: float = 1e-6,
 ) -> torch.Tensor:
     r"""Advantage of each trajectory over its group, the same for all its tokens.
@@ -22,8 +21,8 @@ def group_advantages(
     .. math:: A_i = (R_i - b_i) / (\sigma + \epsilon)
 
     with :math:`b_i` the group's mean (GRPO, StarPO equation 4; Dr. GRPO with ``scale="none"``) or the mean of the
-    *other* members (RLOO with ``scale="none"``), and :math:`\sigma` the standard deviation of the group, of the whole
-    batch, or 1 without the ε.
+    *other* members (RLOO with ``scale="none"``), and :math:`\sigma` the standard deviation (ddof 1) of the group, of
+    the whole batch, or 1 without the ε.
 
     Args:
         returns: (P · G,) raw returns, groups contiguous; NaN for an episode without an outcome, with which nothing is
@@ -31,7 +30,6 @@ def group_advantages(
         group_size: G, at least 2.
         baseline: What is subtracted from each return.
         scale: What the difference is divided by.
-        ddof: Delta degrees of freedom of the standard deviation: 1 as in TRL and verl, 0 as in NumPy.
         eps: Added to the standard deviation (verl 1e-6, TRL 1e-4).
 
     Returns:
@@ -52,9 +50,9 @@ def group_advantages(
     if baseline == "leave_one_out":
         centred = centred * count / (count - 1).clamp(min=1)
     if scale == "group":
-        centred = centred / (std_of_known(groups, 1, ddof) + eps)
+        centred = centred / (std_of_known(groups, 1) + eps)
     elif scale == "batch":
-        centred = centred / (std_of_known(groups, ddof=ddof) + eps)
+        centred = centred / (std_of_known(groups) + eps)
     return centred.masked_fill(flat, 0.0).reshape(-1)
 
 
@@ -62,19 +60,17 @@ def whiten(
     values: torch.Tensor,
     mask: torch.Tensor,
     total: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
-    eps: float = 1e-8,
 ) -> torch.Tensor:
     r"""Shift and scale to mean 0 and variance 1 of the numbers of all processes where ``mask`` is 1.
 
-    .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
+    .. math:: (x - \mu) / \sqrt{\sigma^2 + 10^{-8}}
 
-    with the sample variance (ddof 1), as verl does for PPO. A variance far below ε, such as rounding, is not scaled up.
+    with the sample variance (ddof 1), as verl does for PPO. A variance far below 1e-8 is not scaled up.
 
     Args:
         values: Numbers of any shape, this process's share; any value, also NaN, where the mask is 0.
         mask: The same shape, 1 where a number counts.
         total: Adds a tensor up over all processes; unset, this one holds all numbers.
-        eps: ε, added to the variance.
 
     Returns:
         Shape and dtype of ``values``; 0 where the mask is 0, and everywhere if fewer than two numbers count.
@@ -90,5 +86,5 @@ def whiten(
         return torch.zeros_like(values)
     mean = summed / count
     variance = ((squares - summed * mean) / (count - 1)).clamp(min=0.0)
-    whitened = (in_float64(values) - mean) / (variance + eps).sqrt()
+    whitened = (in_float64(values) - mean) / (variance + 1e-8).sqrt()
     return torch.where(mask.bool(), whitened.to(values.dtype).to(values.device), 0.0)

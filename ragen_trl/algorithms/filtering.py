@@ -24,14 +24,14 @@ def group_std(returns: torch.Tensor, group_size: int) -> torch.Tensor:
     return torch.where(std <= ZERO_STD * scale, torch.zeros_like(std), std)
 
 
-def std_of_known(values: torch.Tensor, dim: int | None = None, ddof: int = 1) -> torch.Tensor:
-    """Standard deviation without NaN, of all values or along ``dim``, which is kept; 0 for fewer than two."""
+def std_of_known(values: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """Standard deviation (ddof 1) without NaN, of all values or along ``dim``, which is kept; 0 for fewer than two."""
     known = ~values.isnan()
     axes = list(range(values.ndim)) if dim is None else [dim]
     count = known.sum(dim=axes, keepdim=True)
     zeros = values.nan_to_num(nan=0.0)
     centred = (zeros - zeros.sum(dim=axes, keepdim=True) / count.clamp(min=1)).masked_fill(~known, 0.0)
-    variance = centred.square().sum(dim=axes, keepdim=True) / (count - ddof).clamp(min=1)
+    variance = centred.square().sum(dim=axes, keepdim=True) / (count - 1).clamp(min=1)
     return torch.where(count > 1, variance, 0.0).sqrt()
 
 

@@ -29,7 +29,6 @@ def policy_loss(
     epsilon_high: float = 0.2,
     dual_clip: float | None = None,
     ratios_of: Literal["token", "sequence"] = "token",
-    others: tuple[torch.Tensor, torch.Tensor] | None = None,
     sampler_ratio: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
     beta: float = 0.0,
@@ -65,8 +64,7 @@ def policy_loss(
         epsilon_low: Clip below 1.
         epsilon_high: Clip above 1; the bound itself with ``"cispo"``.
         dual_clip: Bound of the ratio where the advantage is negative; ``None``: none.
-        ratios_of: ``"sequence"``: ratios of whole trajectories, see `sequence_log_ratios`.
-        others: For ratios of sequences, what the other segments add, see there.
+        ratios_of: ``"sequence"``: ratios of whole trajectories, one row each, see `sequence_log_ratios`.
         sampler_ratio: (B, T) or (B, 1) c, the correction for a sampler that is not the policy.
         ref_logprobs: (B, T) log-probabilities under the reference; not read where ``beta`` is 0.
         beta: Weight of the KL to the reference.
@@ -74,23 +72,20 @@ def policy_loss(
         longest: L of ``"dr_grpo"``, tokens.
 
     Raises:
-        ValueError: If the kind is unknown, or advantages have another shape.
+        ValueError: If the kind is unknown.
 
     Example:
         >>> zeros, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
         >>> policy_loss(zeros, zeros, torch.tensor([2.0]), mask, torch.ones(1), 2, 1).loss
         tensor(-2.)
     """
-    if advantages.shape not in (logprobs.shape[:1], logprobs.shape):
-        expected = f"({len(logprobs)},) or {tuple(logprobs.shape)}"
-        raise ValueError(f"advantages have the shape {tuple(advantages.shape)}; give {expected}")
     off = ~mask
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
     logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
     if advantages.ndim == 1:
         advantages = advantages[:, None]  # (B, 1)
     if ratios_of == "sequence":
-        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask, others)).detach()
+        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask)).detach()
     ratio = (logprobs - old_logprobs).exp()  # (B, T)
     if kind == "cispo":
         per_token = -ratio.clamp(max=epsilon_high).detach() * advantages * logprobs
@@ -163,25 +158,18 @@ def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Ten
     return totals.index_add(0, sequences, row_sums)[sequences] - row_sums
 
 
-def sequence_log_ratios(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    mask: torch.Tensor,
-    others: tuple[torch.Tensor, torch.Tensor] | None = None,
-) -> torch.Tensor:
+def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     r"""(B, T) logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
        s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
 
     Every token has the value of its sequence's ratio, which the clip compares, and its own gradient. If all advantages
-    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. For rows that are parts of sequences,
-    ``others`` are (B,) the log-ratios of a sequence's other tokens, added up, and (B,) the number of all its tokens.
+    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. A row is a whole sequence.
     """
     used = mask.bool()
     differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
-    elsewhere, count = (0.0, used.sum(dim=1)) if others is None else others
-    means = ((differences.sum(dim=1) + elsewhere) / count.clamp(min=1))[:, None]  # (B, 1)
+    means = (differences.sum(dim=1) / used.sum(dim=1).clamp(min=1))[:, None]  # (B, 1)
     return means.detach() + (logprobs - logprobs.detach())
 
 

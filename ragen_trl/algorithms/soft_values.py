@@ -31,45 +31,28 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
     return most + beta * torch.log1p(torch.expm1((returns - most.unsqueeze(-1)) / beta).mean(dim=-1))
 
 
-def soft_value_std_error(
-    returns: torch.Tensor, beta: float, pooled: torch.Tensor | None = None, prior_count: float = 1.0
-) -> torch.Tensor:
+def soft_value_std_error(returns: torch.Tensor, beta: float, pooled: torch.Tensor) -> torch.Tensor:
     r"""Standard error of ``soft_value``, by the delta method on the weights :math:`w_i = e^{R_i / \beta}`.
 
-    .. math:: \mathrm{SE} = \frac{\beta}{\sqrt N} \frac{s}{\bar w}
-
     Eight failures out of eight have no spread, but that does not prove that V* is their mean. So mean and variance of
-    the weights may be those of a mixture: N shares of the sample and ``prior_count`` (:math:`n_0`) shares of
-    ``pooled``, the returns of all start states:
+    the weights are those of a mixture: N shares of the sample, and one of ``pooled``, the returns of all start states.
 
-    .. math:: \bar w = \frac{N\,\mathrm E[w] + n_0 \mathrm E_p[w]}{N + n_0}, \quad
-       s^2 = \frac{N\,\mathrm E[w^2] + n_0 \mathrm E_p[w^2]}{N + n_0} - \bar w^2
+    .. math:: \mathrm{SE} = \frac{\beta}{\sqrt N} \frac{s}{\bar w}, \quad
+       \bar w = \frac{N\,\mathrm E[w] + \mathrm E_p[w]}{N + 1}, \quad
+       s^2 = \frac{N\,\mathrm E[w^2] + \mathrm E_p[w^2]}{N + 1} - \bar w^2
 
-    Without a pool s² is the variance with divisor N, which for returns of 0 and 1 gives
-    :math:`\beta c \sqrt{p(1-p)} / ((1 + pc) \sqrt N)` with :math:`c = e^{1/\beta} - 1`.
-
-    Args:
-        returns: (..., N) raw returns from one start state.
-        beta: β₁, in units of the return, above 0.
-        pooled: (M,) returns of all start states together; ``None`` for the sample alone.
-        prior_count: n₀, at least 0.
-
-    Returns:
-        (...) float64, in units of the return. 0 only if neither the sample nor the pool has any spread.
+    ``returns`` are (..., N) raw ones from one start state, ``beta`` is β₁ in units of the return, above 0, ``pooled``
+    is (M,). The error is (...) float64, in units of the return; 0 only if neither the sample nor the pool has any
+    spread.
     """
-    returns = in_float64(returns)
-    num_samples = returns.shape[-1]
-    pool, shares = returns, 0.0
-    if pooled is not None:
-        pool = in_float64(pooled).expand(*returns.shape[:-1], -1)
-        shares = prior_count
+    returns, count = in_float64(returns), returns.shape[-1]
+    pool = in_float64(pooled).expand(*returns.shape[:-1], -1)
     most = torch.maximum(returns.amax(dim=-1, keepdim=True), pool.amax(dim=-1, keepdim=True))
-    weights, pool_weights = ((values - most).div(beta).exp() for values in (returns, pool))
-    sample_share, pool_share = num_samples / (num_samples + shares), shares / (num_samples + shares)
-    mean = sample_share * weights.mean(dim=-1) + pool_share * pool_weights.mean(dim=-1)
-    variance = sample_share * (weights - mean.unsqueeze(-1)).square().mean(dim=-1)
-    variance = variance + pool_share * (pool_weights - mean.unsqueeze(-1)).square().mean(dim=-1)
-    return beta * variance.sqrt() / (mean * math.sqrt(num_samples))
+    weights, of_pool = ((values - most).div(beta).exp() for values in (returns, pool))
+    mean = (count * weights.mean(dim=-1) + of_pool.mean(dim=-1)) / (count + 1)
+    squares, squares_of_pool = ((each - mean.unsqueeze(-1)).square().mean(dim=-1) for each in (weights, of_pool))
+    variance = (count * squares + squares_of_pool) / (count + 1)
+    return beta * variance.sqrt() / (mean * math.sqrt(count))
 
 
 def return_range(returns: torch.Tensor) -> float:

@@ -55,7 +55,7 @@ def gigpo_advantages(
     mask, steps = turn_mask.bool(), torch.zeros_like(turn_rewards)
     step_returns, _ = gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
     states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
-    steps[mask] = _compare(step_returns[mask], states, 1, eps if scale == "group" else None)
+    steps[mask] = _compare(step_returns[mask], states, eps if scale == "group" else None)
     totals = turn_rewards.sum(dim=1).masked_fill(~mask.any(dim=1), torch.nan)  # NaN: an episode without an outcome
     episodes = group_advantages(totals, group_size, scale=scale, eps=eps)  # (P · G,)
     return torch.where(mask, episodes[:, None] + step_weight * steps, 0.0)
@@ -67,7 +67,6 @@ def mt_grpo_advantages(
     outcomes: torch.Tensor,
     group_size: int,
     weight: float = 1.0,
-    ddof: int = 1,
     eps: float = 1e-4,
     compared: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -76,8 +75,8 @@ def mt_grpo_advantages(
     .. math:: A_{ik} = A^{turn}_{ik} + \lambda A^{outcome}_i
 
     (MT-GRPO, Wei et al., arXiv 2505.11821). Both parts are reduced by their mean and divided by their standard
-    deviation plus ε. A turn is compared with those turns of its number that exist; if no other member has one, it keeps
-    only the outcome's part.
+    deviation (ddof 1) plus ε. A turn is compared with those turns of its number that exist; if no other member has one,
+    it keeps only the outcome's part.
 
     Args:
         turn_rewards: (P · G, K) reward of each turn without the outcome, which would be paid twice; groups contiguous.
@@ -85,21 +84,20 @@ def mt_grpo_advantages(
         outcomes: (P · G,) reward for how the episode ended, no part of ``turn_rewards``.
         group_size: G, at least 2.
         weight: λ of the outcome.
-        ddof: Delta degrees of freedom of both standard deviations.
         eps: ε, as TRL's.
         compared: (P · G, K), 1 at turns with a reward of their own; unset: ``turn_mask``.
 
     Returns:
         (P · G, K) advantages, 0 where the mask is 0, and exactly 0 for rewards that are equal up to rounding.
     """
-    of_outcome = group_advantages(outcomes, group_size, ddof=ddof, eps=eps)  # (P · G,)
+    of_outcome = group_advantages(outcomes, group_size, eps=eps)  # (P · G,)
     rows, columns = turn_rewards.shape
     mask = turn_mask.bool()
     groups = torch.arange(rows, device=mask.device) // group_size
     same_number = groups[:, None] * columns + torch.arange(columns, device=mask.device)  # (P · G, K)
     own = mask if compared is None else mask & compared.bool()
     turns = torch.zeros_like(turn_rewards)
-    turns[own] = _compare(turn_rewards[own], same_number[own], ddof, eps)
+    turns[own] = _compare(turn_rewards[own], same_number[own], eps)
     return torch.where(mask, turns + weight * of_outcome[:, None], 0.0)
 
 
@@ -113,7 +111,7 @@ def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[in
     return torch.tensor(states, dtype=torch.long)
 
 
-def _compare(values: torch.Tensor, sets: torch.Tensor, ddof: int, eps: float | None) -> torch.Tensor:
+def _compare(values: torch.Tensor, sets: torch.Tensor, eps: float | None) -> torch.Tensor:
     """Each value minus its set's mean, divided by the set's standard deviation plus ε (``eps=None``: not divided).
 
     ``values`` and ``sets`` (numbers from 0) are (N,). Exactly 0 in a set of one and where a set is equal up to
@@ -129,6 +127,6 @@ def _compare(values: torch.Tensor, sets: torch.Tensor, ddof: int, eps: float | N
     largest = empty.scatter_reduce(0, sets, values.abs(), "amax")
     flat = spread <= ZERO_STD * largest.clamp(min=1.0)
     if eps is not None:
-        variances = empty.index_add(0, sets, centred.square()) / (counts - ddof).clamp(min=1)
+        variances = empty.index_add(0, sets, centred.square()) / (counts - 1).clamp(min=1)
         centred = centred / (variances.sqrt() + eps)[sets]
     return centred.masked_fill(flat[sets], 0.0)

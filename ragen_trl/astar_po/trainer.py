@@ -237,7 +237,7 @@ class AStarPOTrainer(StarPOTrainer):
             values = self.values[task]
             if values.starts[seed].zero_variance:
                 group = place // self.num_generations
-                entropy = [self.args.seed, self.state.global_step, self.micro_step, group, seed]
+                entropy = [self.args.seed, self.state.global_step, 0, group, seed]
                 row = self._tasks.row(task, int(np.random.default_rng(entropy).choice(values.trainable)))
             found.append(row)
         return super()._play(found, attempt)

@@ -26,7 +26,9 @@ _COMPLETION_KEYS = (
 )
 
 
-def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
+def trajectory_batch(
+    trajectories: Sequence[Trajectory], pad_id: int, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
     """TRL's tensors of trajectories, one row each; without trajectories they have no row and one column.
 
     Returns:
@@ -42,31 +44,34 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         for name in ("token_ids", "action_mask", "logprobs")
     }
     pictures = [one.pictures for one in trajectories]
-    return {
+    columns = {
         "prompt_ids": _padded(prompts, int64, pad_id, "left"),
         "prompt_mask": _padded([[1] * len(row) for row in prompts], int64, 0, "left"),
         "completion_ids": _padded(after["token_ids"], int64, pad_id, "right"),
         "completion_mask": _padded([[1] * len(row) for row in after["token_ids"]], int64, 0, "right"),
         "tool_mask": _padded(after["action_mask"], int64, 1, "right"),
         "sampling_per_token_logps": _padded(after["logprobs"], float32, 0.0, "right"),
-        **({"pictures": pictures} if any(pictures) else {}),
     }
+    batch: dict[str, Any] = {name: column.to(device) for name, column in columns.items()}
+    return batch | ({"pictures": pictures} if any(pictures) else {})
 
 
-def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
+def segment_batch(
+    trajectories: Sequence[Trajectory], pad_id: int, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
     """The tensors of ``trajectory_batch`` of all segments, in the order of the trajectories, and (S,) of each row.
 
-    These are ``trajectory``, the index of its trajectory, ``trajectory_tokens``, how many tokens were sampled in all of
-    it, and ``trajectory_share``, the row's part.
+    These are ``trajectory``, the index of its trajectory, and ``trajectory_share``, the row's part of the tokens that
+    were sampled in all of it.
     """
     owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
-    tokens = [max(1, trajectories[owner].num_reply_tokens) for _, owner in owned]
-    shares = [segment.num_reply_tokens / count for (segment, _), count in zip(owned, tokens, strict=True)]
+    shares = [
+        segment.num_reply_tokens / max(1, trajectories[owner].num_reply_tokens) for segment, owner in owned
+    ]
     return {
-        **trajectory_batch([segment for segment, _ in owned], pad_id),
-        "trajectory": torch.tensor([owner for _, owner in owned]),
-        "trajectory_tokens": torch.tensor(tokens),
-        "trajectory_share": torch.tensor(shares),
+        **trajectory_batch([segment for segment, _ in owned], pad_id, device),
+        "trajectory": torch.tensor([owner for _, owner in owned], device=device),
+        "trajectory_share": torch.tensor(shares, device=device),
     }
 
 
@@ -78,14 +83,9 @@ def segment_rows(
     ``advantages`` are given as (L,), or (L, T) in the columns of whole trajectories' completions, as ``history_mask``
     is (1 at sampled tokens).
     """
-    device = advantages.device
-    batch: dict[str, Any] = {
-        key: value if isinstance(value, list) else value.to(device)
-        for key, value in segment_batch(trajectories, pad_id).items()
-    }
+    batch = segment_batch(trajectories, pad_id, advantages.device)
     if advantages.ndim == 1:
-        counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
-        batch["advantages"] = advantages.repeat_interleave(counts)
+        batch["advantages"] = advantages[batch["trajectory"]]
     else:  # both masks visit the sampled tokens in the order of sampling
         mask = sampled_mask(batch)
         batch["advantages"] = advantages.new_zeros(mask.shape)

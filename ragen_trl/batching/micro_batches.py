@@ -20,7 +20,6 @@ def micro_batches(
     count: int,
     accumulation_steps: int,
     batch_size: int,
-    rank: int = 0,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
     shares_prefixes: bool = False,
 ) -> list[dict[str, Any]]:
@@ -28,21 +27,29 @@ def micro_batches(
 
     The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of an
     update, after which gradients are reduced over processes, has something to train on if any of the update has. Rows
-    of one trajectory are in one update, and updates have equally many trajectories, up to one. The i-th micro-batch has
-    as many rows on every process; at most ``batch_size``, unless the update has more rows than its micro-batches can
-    hold.
+    of one trajectory are in one update, and the updates of a process have equally many trajectories, up to one. The
+    i-th micro-batch has as many rows on every process; at most ``batch_size``, unless the update has more rows than its
+    micro-batches can hold.
 
     ``batch`` has this process's rows (`batch.segment_rows`), at least one; ``completion_mask`` is 0 in filler. An
-    update has ``accumulation_steps`` micro-batches, which divides ``count`` or is a multiple of it. ``gather`` joins
-    tensors of one length from all processes, of which this one is number ``rank``.
+    update has ``accumulation_steps`` micro-batches, which divides ``count``. ``gather`` joins tensors of one length
+    from all processes.
     """
-    size = min(count, accumulation_steps)  # micro-batches of an update, from this rollout
-    used = batch["completion_mask"].any(dim=1).nonzero().flatten()
-    of_updates, most_rows = _dealt_out(used, batch["trajectory"], count // size, rank, gather)
+    updates = count // accumulation_steps
+    rows_of: dict[int, list[int]] = {}  # of each trajectory
+    for row in batch["completion_mask"].any(dim=1).nonzero().flatten().tolist():
+        rows_of.setdefault(int(batch["trajectory"][row]), []).append(row)
+    trajectories = list(rows_of.values())
+    of_updates = [
+        [row for place in places.tolist() for row in trajectories[place]]
+        for places in torch.arange(len(trajectories)).tensor_split(updates)
+    ]
+    counts = torch.tensor([len(rows) for rows in of_updates], device=batch["completion_mask"].device)
+    most_rows = gather(counts).reshape(-1, updates).amax(dim=0).tolist()  # that a process has in each update
     parts: list[dict[str, Any]] = []
     for rows, most in zip(of_updates, most_rows, strict=True):
-        filled = min(size, -(-most // batch_size))
-        parts += [select_rows(batch, [], 1)] * (size - filled)
+        filled = min(accumulation_steps, -(-most // batch_size))
+        parts += [select_rows(batch, [], 1)] * (accumulation_steps - filled)
         if filled:
             of_update = select_rows(batch, rows, most)
             lengths = of_update["completion_mask"].sum(dim=1)
@@ -56,47 +63,17 @@ def micro_batches(
     return [dict(part) for part in parts]
 
 
-def _dealt_out(
-    used: torch.Tensor,
-    trajectories: torch.Tensor,
-    updates: int,
-    rank: int,
-    gather: Callable[[torch.Tensor], torch.Tensor],
-) -> tuple[list[list[int]], list[int]]:
-    """This process's rows of each update, and the most rows that a process has in each."""
-    rows: dict[int, list[int]] = {}
-    for row, trajectory in zip(used.tolist(), trajectories[used].tolist(), strict=True):
-        rows.setdefault(trajectory, []).append(row)
-    units, dealt = list(rows.values()), []
-    for count in _shares(gather(used.new_tensor([len(units)])).tolist(), updates)[rank]:
-        dealt.append([row for unit in units[:count] for row in unit])
-        units = units[count:]
-    everywhere = gather(used.new_tensor([len(rows_of_update) for rows_of_update in dealt])).reshape(-1, updates)
-    return dealt, everywhere.amax(dim=0).tolist()
-
-
-def _shares(counts: Sequence[int], updates: int) -> list[list[int]]:
-    """How many of its trajectories each process gives to each update: equally many, on each process and on all."""
-    shares, first = [], 0
-    for count in counts:
-        more = count % updates
-        shares.append([count // updates + ((update - first) % updates < more) for update in range(updates)])
-        first += more
-    return shares
-
-
 def add_step_totals(
     batches: Sequence[dict[str, Any]],
     accumulation_steps: int,
     processes: int,
     total: Callable[[torch.Tensor], torch.Tensor],
-    begun: bool = False,
 ) -> None:
     """Write the totals of each update into its micro-batches.
 
     Some totals are "a process's share": the total divided by the number of processes. A sum over the update's
     micro-batches, divided by such a share and averaged over processes (as DDP does with gradients), is the mean over
-    the update. If an update takes several rollouts, each of them is normalised alone and has the same weight.
+    the update.
 
     | key | what |
     |---|---|
@@ -104,19 +81,17 @@ def add_step_totals(
     | ``step_trajectories`` | trajectories without filler, a process's share; a segment counts with its part |
     | ``token_share`` | this micro-batch's part of the sampled tokens, on all processes |
     | ``empty`` | no process has a token in this micro-batch, so means over its tokens say nothing |
-    | ``skip`` | the update has nothing to train on, as far as is known: it may take further rollouts |
+    | ``skip`` | the update has nothing to train on |
 
-    ``batches`` are the micro-batches of one rollout; ``total`` adds a tensor up over all ``processes``; ``begun``:
-    an earlier rollout of the same update has something to train on.
+    ``batches`` are the micro-batches of one rollout; ``total`` adds a tensor up over all ``processes``.
     """
-    size, device = min(len(batches), accumulation_steps), batches[0]["completion_mask"].device
-    share = max(1, accumulation_steps // len(batches)) / processes
+    size, device = accumulation_steps, batches[0]["completion_mask"].device
     local = [[sampled_mask(batch).sum(), batch["trajectory_share"].sum()] for batch in batches]
     counts = total(float64_tensor(local, device)).to(device, torch.float32)  # (micro-batches, 2)
     for index, batch in enumerate(batches):
         tokens, trajectories = counts[index // size * size :][:size].sum(dim=0)
-        batch["step_tokens"] = tokens.clamp(min=1) * share
-        batch["step_trajectories"] = torch.where(trajectories > 0, trajectories, 1.0) * share
-        batch["token_share"] = counts[index, 0] / tokens.clamp(min=1) / (share * processes)
+        batch["step_tokens"] = tokens.clamp(min=1) / processes
+        batch["step_trajectories"] = torch.where(trajectories > 0, trajectories, 1.0) / processes
+        batch["token_share"] = counts[index, 0] / tokens.clamp(min=1)
         batch["empty"] = counts[index, 0] == 0
-        batch["skip"] = (trajectories == 0) & (not begun)
+        batch["skip"] = trajectories == 0

@@ -5,16 +5,12 @@ return first, format penalties included. No reward function changes success. Eac
 process's trajectories, and ignores the other columns that TRL passes. All values are finite.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from ragen_envs import consistency, description_score
+from ragen_envs import consistency
 from ragen_trl.trajectory import Trajectory, Turn
-
-_SEEN = re.compile(r"<observation>(.*?)</observation>", re.DOTALL)
-_FORESEEN = re.compile(r"<prediction>(.*?)</prediction>", re.DOTALL)
 
 
 def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
@@ -24,18 +20,6 @@ def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float
     rates all other actions 0. A turn without a thought or without an executed action counts 0.
     """
     return [fmean(_consistency(turn) for turn in episode.turns) for episode in trajectory]
-
-
-def description_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """From 0 to 1: how right a model says what it sees and what will follow, ``1/T Σ_t (seen_t + foreseen_t) / 2``.
-
-    VAGEN's reward for grounding and world modelling (arXiv 2510.16907), judged by rules
-    (`ragen_envs.description_score`). The text in ``<observation>…</observation>`` of a thought is compared with the
-    state before the turn, the text in ``<prediction>…</prediction>`` with the state after it; what is missing counts 0.
-    For Sokoban and FrozenLake; `ragen_envs.pictures.descriptions.DESCRIPTION_PROMPT`, as ``system_prompt``, asks for
-    the two parts.
-    """
-    return [fmean(map(_described, episode.turns)) for episode in trajectory]
 
 
 def format_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
@@ -62,28 +46,17 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
     """
     if target < 0 or scale < 1:
         raise ValueError(f"target is {target} and scale is {scale}; give at least 0 and at least 1")
-    return _LengthReward(target, scale)
 
+    def length(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
+        return [fmean(charge(len(turn.reply_ids)) for turn in episode.turns) for episode in trajectory]
 
-class _LengthReward:
-    """What `length_reward` returns; a class, because a closure cannot be pickled."""
+    def charge(tokens: int) -> float:
+        return max(-1.0, min(0, target - tokens) / scale)
 
-    def __init__(self, target: int, scale: int) -> None:
-        self._target, self._scale, self.__name__ = target, scale, f"length_reward_{target}_{scale}"
-
-    def __call__(self, trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-        return [fmean(self._charge(len(turn.reply_ids)) for turn in episode.turns) for episode in trajectory]
-
-    def _charge(self, tokens: int) -> float:
-        return max(-1.0, min(0, self._target - tokens) / self._scale)
+    length.__name__ = f"length_reward_{target}_{scale}"
+    return length
 
 
 def _consistency(turn: Turn) -> float:
     actions = turn.info["actions"]
     return fmean(consistency(turn.thought, action) for action in actions) if actions else 0.0
-
-
-def _described(turn: Turn) -> float:
-    states = {_SEEN: turn.state, _FORESEEN: str(turn.info.get("state", ""))}
-    found = [(part.search(turn.thought), state) for part, state in states.items()]
-    return sum(description_score(said[1], state) for said, state in found if said) / 2

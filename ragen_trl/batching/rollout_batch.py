@@ -6,7 +6,6 @@ until a filter leaves one process more of them than another.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -91,9 +90,7 @@ class RolloutBatch:
     @cached_property
     def batch(self) -> dict[str, Any]:
         """TRL's tensors of `trajectories`, L rows: see ``batch.trajectory_batch``."""
-        columns = trajectory_batch(self.trajectories, self.pad_id)
-        device = self.rewards.device
-        return {name: value if isinstance(value, list) else value.to(device) for name, value in columns.items()}
+        return trajectory_batch(self.trajectories, self.pad_id, self.rewards.device)
 
     @property
     def returns(self) -> torch.Tensor:
@@ -175,14 +172,6 @@ class RolloutBatch:
         here = {row: trajectory for row, trajectory in held if ranks[row] == self.rank}
         here |= {row: trajectory for row, trajectory in arrived if ranks[row] == self.rank}
         return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
-
-    @property
-    def most_rows(self) -> int:
-        """Rows that the process with most of them trains on, at least 1; a rebuilt context is a row of its own."""
-        counts: Counter[int] = Counter()
-        for rank, summary in zip(self.ranks, self.summaries, strict=True):
-            counts[rank] += summary.segments
-        return max(counts.values(), default=1)
 
     @classmethod
     def joined(cls, rollouts: Sequence["RolloutBatch"]) -> "RolloutBatch":

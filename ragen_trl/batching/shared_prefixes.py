@@ -7,11 +7,11 @@ places, so rows are cut into several trees where that is cheaper. The head reads
 token; the other tokens get 0. The model must take a mask of (N, 1, L, L) and a position per token.
 """
 
-import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from ragen_trl.policies.model_calls import additive_mask, without_router_logits
 # Attention over L places costs as much as L · ATTENTION_COST / hidden size passes over the weights of the same layer:
 # counted operations would give 1/6, but masked attention reaches about a third of the speed of matrix products.
 ATTENTION_COST = 0.5
+_CUTS = 64  # of rows into trees, which are compared
 
 
 @dataclass(frozen=True)
@@ -135,23 +136,19 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 
 
 def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:
-    """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
+    """How sorted rows are cut into trees of neighbours, which are padded to the longest: the cheapest of some cuts.
 
-    ``shared`` says how many of its tokens a row has in common with the row before it. Of the limits on the length of
-    trees that give equally many only the lowest counts, and of higher ones those that may cost less than the best cut.
+    ``shared`` says how many of its tokens a row has in common with the row before it.
     """
     own = [0, *(length - common for length, common in zip(lengths[1:], shared[1:], strict=True))]
     ends = np.cumsum(own).tolist()
-    limits = range(max(lengths), lengths[0] + ends[-1] + 1)
-    best, cheapest, most = [range(len(lengths))], np.inf, len(lengths)
-    while most:
-        limit = limits[bisect_left(limits, True, key=lambda high: len(_filled(lengths, ends, high)) <= most)]
-        spans = _filled(lengths, ends, limit)
-        of_tree = limit * (1 + ATTENTION_COST * limit / hidden_size)
-        if len(spans) * of_tree < cheapest:
-            best, cheapest = spans, len(spans) * of_tree
-        most = min(len(spans), math.ceil(cheapest / of_tree)) - 1
-    return best
+
+    def cost(spans: list[range]) -> float:
+        longest = max(lengths[span.start] + ends[span.stop - 1] - ends[span.start] for span in spans)
+        return len(spans) * longest * (1 + ATTENTION_COST * longest / hidden_size)
+
+    limits = np.linspace(max(lengths), lengths[0] + ends[-1], _CUTS, dtype=int)
+    return min((_filled(lengths, ends, int(limit)) for limit in limits), key=cost)
 
 
 def _filled(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[range]:
@@ -193,19 +190,6 @@ def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], dev
     return torch.from_numpy(filler).to(device)
 
 
-class PackedScores(NamedTuple):
-    """What TRL reads of the output of a model with its fused head, (B, S - 1): column t is about token t + 1.
-
-    Log-probabilities and entropies are in nats, 0 at tokens that are not scored.
-    """
-
-    log_probs: torch.Tensor
-    entropy: torch.Tensor | None
-    is_top1: torch.Tensor | None
-    label_mask: torch.Tensor
-    aux_loss: None = None  # a mixture of experts with a load-balancing loss is not packed
-
-
 class PackedModel:
     """A model to call instead of one with TRL's fused head, which packs the rows that it is given.
 
@@ -218,8 +202,12 @@ class PackedModel:
 
     def __call__(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options: Any
-    ) -> PackedScores:
-        """Score the tokens that have a label other than -100; all tensors are (B, S), padded on either side."""
+    ) -> SimpleNamespace:
+        """Score the tokens that have a label other than -100; all tensors are (B, S), padded on either side.
+
+        Returned is what TRL reads of a fused head's output, (B, S - 1), where column t is about token t + 1:
+        log-probabilities and entropies in nats, 0 at tokens that are not scored.
+        """
         scored = labels != -100
         scored[:, 0] = False
         if self._sampled is not None:
@@ -239,7 +227,10 @@ class PackedModel:
             None if value is None else rows.unpacked(value[0])[:, 1:]
             for value in (found.log_probs, found.entropy, found.is_top1)
         )
-        return PackedScores(log_probs, entropy, is_top1, scored[:, 1:])
+        # A mixture of experts with a load-balancing loss is not packed.
+        return SimpleNamespace(
+            log_probs=log_probs, entropy=entropy, is_top1=is_top1, label_mask=scored[:, 1:], aux_loss=None
+        )
 
 
 @contextmanager

@@ -68,7 +68,6 @@ def check_combinations(args: Any) -> None:
     filters = args.filter_ratio < 1 or args.max_refills > 0
     high = args.epsilon if args.epsilon_high is None or args.loss_type == "cispo" else args.epsilon_high
     of_pass, of_update = args.steps_per_generation, args.gradient_accumulation_steps
-    of_rollout = of_pass * args.num_iterations
     saved_at = "eval_steps" if args.save_strategy == "best" else "save_steps"
     every = getattr(args, saved_at) if args.save_strategy in ("steps", "best") else 0
     if every and every < 1:  # Transformers takes it for a share of the run
@@ -105,9 +104,9 @@ def check_combinations(args: Any) -> None:
         ),
         # Rollouts, updates and checkpoints.
         (
-            of_pass % of_update and (of_update % of_pass or (of_rollout % of_update and of_update % of_rollout)),
-            f"steps_per_generation {of_pass} (· num_iterations {args.num_iterations}) and gradient_accumulation_steps "
-            f"{of_update}: one must divide the other, or an update would mix parts of two rollouts",
+            of_pass % of_update,
+            f"gradient_accumulation_steps {of_update} does not divide steps_per_generation {of_pass}, so an update "
+            "would mix two rollouts; make the second a multiple of the first, or leave it unset",
         ),
         (
             every and every % max(1, args.steps_per_rollout),
@@ -130,6 +129,11 @@ def check_combinations(args: Any) -> None:
             "set env_workers to 1 or more",
         ),
         # What the model reads.
+        (
+            args.importance_sampling_level == "sequence" and (args.window_turns or args.context),
+            "importance_sampling_level is 'sequence', a ratio of whole trajectories, which window_turns and context "
+            "divide into several contexts; use 'token'",
+        ),
         (
             args.window_turns is not None and args.context is not None,
             f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two",

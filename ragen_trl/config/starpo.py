@@ -109,10 +109,10 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
         return max(1, int(self.filter_ratio * self.groups_per_generation + 1e-9))
 
     @property
-    def steps_per_rollout(self) -> float:
-        """Optimiser steps on one rollout batch; below 1 if a step takes several rollout batches."""
+    def steps_per_rollout(self) -> int:
+        """Optimiser steps on one rollout batch."""
         assert self.steps_per_generation is not None
-        return float(self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps)
+        return max(1, self.steps_per_generation * self.num_iterations // self.gradient_accumulation_steps)
 
     @property
     def num_rollouts(self) -> int:

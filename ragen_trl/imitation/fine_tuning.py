@@ -48,7 +48,7 @@ from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, 
 from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.training.checkpoints import last_whole_checkpoint
-from ragen_trl.training.launch import use_one_device, without_tied_head
+from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
 from ragen_trl.training.training_bar import TrainingBar, show_progress
 from ragen_trl.trajectory import Trajectory
@@ -260,8 +260,7 @@ def _fit(
     trainer.accelerator.wait_for_everyone()
     checkpoint = None if divided else last_whole_checkpoint(folder)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
-    with without_tied_head(model):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
     return trainer

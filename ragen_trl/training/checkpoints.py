@@ -32,7 +32,7 @@ def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def last_whole_checkpoint(
-    output_dir: str | os.PathLike[str], steps_per_rollout: float = 0, max_steps: int = -1
+    output_dir: str | os.PathLike[str], steps_per_rollout: int = 1, max_steps: int = -1
 ) -> Path | None:
     """The newest of `whole_checkpoints` at the end of a rollout or of the run (-1: no ``max_steps``), or ``None``."""
     folders = whole_checkpoints(output_dir)
@@ -41,7 +41,7 @@ def last_whole_checkpoint(
 
 
 def resumable_checkpoint(
-    asked: str | bool | None, output_dir: str, steps_per_rollout: float, max_steps: int
+    asked: str | bool | None, output_dir: str, steps_per_rollout: int, max_steps: int
 ) -> Path | None:
     """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_whole_checkpoint`.
 
@@ -50,25 +50,24 @@ def resumable_checkpoint(
     """
     if not asked:
         return None
-    found = None if asked is True or str(asked).lower() == "true" else Path(asked)
-    if found is None:
+    if asked is True or str(asked).lower() == "true":
         ended = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps)
         found = ended or last_whole_checkpoint(output_dir)
-        if found is None:
-            raise UserError(f"no whole checkpoint in {output_dir!r}; train without resuming")
-    elif not (found / "trainer_state.json").is_file():
-        raise UserError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
-    state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
-    if not _is_an_end(state["global_step"], steps_per_rollout, max_steps):
+    else:
+        found = Path(asked)
+    step = None if found is None else _recorded_step(found)
+    if found is None or step is None:
+        raise UserError(f"no whole checkpoint in {found or output_dir}; train without resuming, or give another folder")
+    if not _is_an_end(step, steps_per_rollout, max_steps):
         raise UserError(
             f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
-            f"{steps_per_rollout:g} divides, and save (save_steps, or eval_steps of the best) at multiples"
+            f"{steps_per_rollout} divides, and save (save_steps, or eval_steps of the best) at multiples"
         )
     return found
 
 
-def _is_an_end(step: int, steps_per_rollout: float, max_steps: int) -> bool:
-    return steps_per_rollout <= 1 or step % steps_per_rollout == 0 or 0 < max_steps <= step
+def _is_an_end(step: int, steps_per_rollout: int, max_steps: int) -> bool:
+    return step % steps_per_rollout == 0 or 0 < max_steps <= step
 
 
 def check_parts(checkpoint: Path, engine_processes: int) -> None:

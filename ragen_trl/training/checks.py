@@ -1,17 +1,14 @@
 """A trainer's arguments, its launch, and what its hooks return: checked at once, so a message names what is wrong."""
 
 import copy
-import functools
 import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import torch
-from datasets import Dataset, IterableDataset
 from peft import PeftModel
 from transformers import PreTrainedModel
-from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
@@ -26,21 +23,6 @@ _AFTER_NOT_FINITE = (
     "ratios that overflow make fewer updates on a rollout (num_iterations, steps_per_generation) or lower delta; clamp "
     "advantages of your own"
 )
-
-
-def check_arguments(model: str | PreTrainedModel, processing_class: Any) -> None:
-    """Raise `OptionError` for arguments in GRPOTrainer's order, and for a model in memory without a tokenizer."""
-    if isinstance(processing_class, Dataset | IterableDataset | dict):
-        raise OptionError(
-            f"processing_class is a {type(processing_class).__name__}. GRPOTrainer's order is (model, reward_funcs, "
-            "args, train_dataset), here it is (model, env, args, processing_class): name them, reward_funcs=…, "
-            "train_dataset=…"
-        )
-    if processing_class is None and not isinstance(model, str) and not model.config.name_or_path:
-        raise OptionError(
-            "processing_class is not given, and a model that was built in memory has no path to load a tokenizer from; "
-            "pass processing_class=tokenizer"
-        )
 
 
 def own_arguments(kind: type, args: Any) -> StarPOConfig:
@@ -169,33 +151,3 @@ def check_gradient(norm: float, step: int, taken: bool = False) -> None:
     if not math.isfinite(norm):
         what = "DeepSpeed has taken the step, so the weights in memory are lost" if taken else "the step was not taken"
         raise NotFiniteError(f"step {step}: the norm of the gradient is {norm}; {what}. {_AFTER_NOT_FINITE}")
-
-
-def checked_rewards(function: Any) -> Any:
-    """The reward function with a check that names it when it returns what TRL cannot use or takes for "no reward".
-
-    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". What TRL awaits is
-    still awaited. A reward model, and the name of one, are returned unchanged.
-    """
-    if not callable(function) or isinstance(function, torch.nn.Module):
-        return function
-    name = get_callable_name(function)
-
-    def check(rewards: Any, count: int) -> list[float | None]:
-        listed = rewards.tolist() if hasattr(rewards, "tolist") else list(rewards)
-        if len(listed) != count or any(value is not None and not math.isfinite(value) for value in listed):
-            raise UserError(
-                f"reward function {name} returned {listed} for {count} trajectories; return a finite number for each, "
-                "or None where it does not apply"
-            )
-        return listed
-
-    def checked(*args: Any, **kwargs: Any) -> list[float | None]:
-        return check(function(*args, **kwargs), len(kwargs["completions"]))
-
-    async def awaited(*args: Any, **kwargs: Any) -> list[float | None]:
-        return check(await function(*args, **kwargs), len(kwargs["completions"]))
-
-    made = functools.wraps(function)(awaited if is_async_callable(function) else checked)
-    made.__name__ = name
-    return made

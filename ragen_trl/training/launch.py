@@ -1,7 +1,6 @@
-"""What trainers, the monitor and the warm start need of a launch: whole weights to sample with, and silence."""
+"""What trainers, the monitor and the warm start need of a launch: whole weights to sample with, and one device."""
 
 import inspect
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,22 +39,6 @@ def _on_device(model: PreTrainedModel, device: torch.device) -> Iterator[None]:
         yield
     finally:
         model.to(home)
-
-
-@contextmanager
-def without_tied_head(model: PreTrainedModel) -> Iterator[None]:
-    """Keep Transformers from reporting a head as missing in a checkpoint that is the embedding's matrix."""
-    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
-    source, text = logging.getLogger("transformers.trainer"), "model loaded: ['lm_head.weight']"
-
-    def others(record: logging.LogRecord) -> bool:
-        return not tied or text not in record.getMessage()
-
-    source.addFilter(others)
-    try:
-        yield
-    finally:
-        source.removeFilter(others)
 
 
 def use_one_device(args: TrainingArguments) -> None:

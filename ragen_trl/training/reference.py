@@ -169,10 +169,14 @@ class Reference:
         return not any_nonzero(value for name, value in found.items() if any(zero in name for zero in zeros))
 
     def _settings(self) -> str:
-        settings: dict[str, Any] = {"model": _stable(self._policy.config.to_dict())}
+        settings = [self._policy.config.to_dict()]
         if isinstance(self._policy, PeftModel) and not self._is_base:
-            settings["adapter"] = _stable(self._policy.active_peft_config.to_dict())
-        return json.dumps(settings, sort_keys=True, default=str)
+            settings.append(self._policy.active_peft_config.to_dict())
+        read = [
+            {name: value for name, value in one.items() if name not in _VOLATILE and not name.startswith("_")}
+            for one in settings
+        ]
+        return json.dumps(read, sort_keys=True, default=lambda one: sorted(one) if isinstance(one, set) else str(one))
 
 
 def _plain_name(name: str) -> str:

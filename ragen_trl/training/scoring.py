@@ -10,7 +10,7 @@ from accelerate.utils import DynamoBackend
 from torch.nn.functional import pad
 from transformers import PreTrainedModel, Trainer
 
-from ragen_trl.batching.batch import sampled_mask, whole_rows
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, whole_rows
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, prefix_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
@@ -19,6 +19,8 @@ from ragen_trl.policies.vision import PictureProcessor
 from ragen_trl.trl_seams import token_scores
 
 logger = logging.getLogger(__name__)
+
+_READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "pictures")
 
 
 class Scores(NamedTuple):
@@ -54,43 +56,36 @@ class Scorer:
         router_loss: bool = False,
     ) -> Scores:
         """Score the sampled tokens of a batch under a model, in one pass or in passes of so many rows."""
+        count, width = batch["completion_ids"].shape
+        if rows_a_pass is None or rows_a_pass >= count:
+            return self._one_pass(model, batch, entropies, router_loss)
         ids, attention = whole_rows(batch)
-        width, sampled = batch["completion_ids"].shape[1], sampled_mask(batch)
-        asked = attention.clone()
-        asked[:, -width:] *= sampled
-        base, pictures = without_wrappers(self._trainer, model), batch.get("pictures")
+        order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
+        passes = []
+        for rows in order.split(rows_a_pass):  # none wider than its longest row
+            part = cut_to_longest({name: chosen_rows(batch[name], rows) for name in _READ if name in batch})
+            found = self._one_pass(model, part, entropies)
+            passes.append([pad(one, (0, width - one.shape[1])) for one in found[:2] if one is not None])
+        logprobs, *spreads = (torch.cat(columns)[order.argsort()] for columns in zip(*passes, strict=True))
+        return Scores(logprobs, spreads[0] if spreads else None, None)
+
+    def _one_pass(self, model: Any, batch: Mapping[str, Any], entropies: bool, router_loss: bool = False) -> Scores:
+        ids, attention = whole_rows(batch)
+        sampled, base = sampled_mask(batch), without_wrappers(self._trainer, model)
         options: dict[str, Any] = {"compute_entropy": entropies}
         if router_loss:
             options["compute_aux_loss"] = True
-
-        def score(rows: Any, columns: slice, kept: int) -> Any:
-            part, tokens = attention[rows, columns], ids[rows, columns]
-            seen: dict[str, Any] = {}
-            if pictures is not None:  # a model that sees finds the positions itself
-                assert self._pictures is not None
-                shown = [pictures[row] for row in torch.arange(len(ids))[rows].tolist()]
-                call, (tokens, seen) = model, picture_inputs(tokens, part, shown, self._pictures)
-            elif self.shares_prefixes:
-                call = PackedModel(model, base, asked[rows, columns])
-            else:
-                call = with_positions(model, base, part)
-            logprobs, spread, router = token_scores(self._trainer, call, tokens, part, kept, **options, **seen)
-            others = asked[rows, columns][:, -kept:] == 0
-            spread = None if spread is None else spread.masked_fill(others, 0.0)
-            return logprobs.masked_fill(others, 0.0), spread, router
-
-        if rows_a_pass is None or rows_a_pass >= len(ids):
-            return Scores(*score(slice(None), slice(None), width))
-        order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
-        first = ids.shape[1] - width  # of the completions
-        prompts, completions = attention[:, :first].sum(dim=1), attention[:, first:].sum(dim=1)
-        passes = []
-        for rows in order.split(rows_a_pass):  # none wider than its longest row
-            longest = max(1, int(completions[rows].max()))
-            found = score(rows, slice(first - max(1, int(prompts[rows].max())), first + longest), longest)
-            passes.append([pad(column, (0, width - longest)) for column in found[:2] if column is not None])
-        logprobs, *spreads = (torch.cat(columns)[order.argsort()] for columns in zip(*passes, strict=True))
-        return Scores(logprobs, spreads[0] if spreads else None, None)
+        if "pictures" in batch:  # a model that sees finds the positions itself
+            assert self._pictures is not None
+            call, (ids, seen) = model, picture_inputs(ids, attention, batch["pictures"], self._pictures)
+            options |= seen
+        elif self.shares_prefixes:
+            call = PackedModel(model, base, torch.cat([batch["prompt_mask"], sampled], dim=1))
+        else:
+            call = with_positions(model, base, attention)
+        logprobs, spread, router = token_scores(self._trainer, call, ids, attention, sampled.shape[1], **options)
+        spread = None if spread is None else spread.masked_fill(~sampled, 0.0)
+        return Scores(logprobs.masked_fill(~sampled, 0.0), spread, router)
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:

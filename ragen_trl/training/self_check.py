@@ -24,20 +24,19 @@ class SamplerMismatchError(UserError, RuntimeError):
 
 
 class Tolerance(NamedTuple):
-    """Largest gaps that rounding explains, in nats: of the mean over tokens, of a single one; and what rounds."""
+    """Largest gaps that rounding explains, in nats: of the mean over tokens, and of a single one."""
 
     mean: float
     largest: float
-    why: str
 
 
-EXACT = Tolerance(1e-3, 0.05, "float32 on both sides: 51 kinds of small models reach 1e-5 at most")
-FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in another order in passes of another shape")
-# Under autocast on a CPU, random models of 8 to 16 layers of width 256 reach 0.016 in the mean and 0.11 at most, a
-# mixture of experts 0.6, where a token goes to another expert.
-BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
+EXACT = Tolerance(1e-3, 0.05)  # float32 on both sides: 51 kinds of small models reach 1e-5 at most
+# Few bits of mantissa, and sums in another order in passes of another shape. Under autocast on a CPU, random models of
+# 8 to 16 layers of width 256 reach 0.016 in the mean and 0.11 at most, a mixture of experts 0.6, where a token goes to
+# another expert.
+FLOAT16, BFLOAT16 = Tolerance(0.02, 1.0), Tolerance(0.05, 2.0)
 # vLLM computes in half precision unless asked, merging LoRA rounds, and quantised weights are scaled by blocks.
-OTHER_KERNELS = Tolerance(0.1, math.inf, "the sampler computes with other kernels or weights: vLLM, merged, quantised")
+OTHER_KERNELS = Tolerance(0.1, math.inf)
 
 
 def tolerance_of(policy: PreTrainedModel, mixed_precision: str, args: Any) -> Tolerance:
@@ -50,27 +49,22 @@ def tolerance_of(policy: PreTrainedModel, mixed_precision: str, args: Any) -> To
 
 
 class Gap(NamedTuple):
-    """How far two computations' log-probabilities of so many tokens are apart: mean and largest |difference| in nats.
-
-    ``position`` is where the token of the largest is in its trajectory, the first being 0.
-    """
+    """How far two computations' log-probabilities of so many tokens are apart: mean and largest difference, in nats."""
 
     tokens: int
     mean: float
     largest: float
-    position: int
 
     @staticmethod
     def of(parts: torch.Tensor) -> "Gap":
-        """The gap over many results of `measure_gap`, (n · 4,): of micro-batches and processes."""
-        rows = parts.view(-1, 4)
+        """The gap over many results of `measure_gap`, (n · 3,): of micro-batches and processes."""
+        rows = parts.view(-1, 3)
         tokens = rows[:, 0].sum().item()
-        _, _, largest, position = rows[rows[:, 2].argmax()].tolist()
-        return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), largest, int(position))
+        return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), rows[:, 2].max().item())
 
 
 def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
-    """(4,) float32 of this process: number of tokens, sum and largest of |difference|, and the largest's position.
+    """(3,) float32 of this process: number of tokens, sum and largest of |difference|.
 
     ``logprobs`` are (B, T), in nats. The sampler's may be larger by ``slack``: vLLM normalises what top-k and top-p
     leave.
@@ -81,12 +75,8 @@ def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack
     difference = (logprobs.detach().float() - sampled.float()).nan_to_num(math.inf, math.inf, math.inf)
     gap = torch.where(difference < 0, (-difference - slack).clamp(min=0), difference)
     gap = torch.where(used, gap, torch.zeros_like(gap))
-    if not gap.numel():
-        return gap.new_zeros(4)
-    place = gap.argmax()
-    row, column = place // gap.shape[1], place % gap.shape[1]
-    position = (batch["prompt_mask"][row].sum() + column).float()
-    return torch.stack([used.sum().float(), gap.sum(), gap.flatten()[place], position])
+    largest = gap.max() if gap.numel() else gap.new_zeros(())
+    return torch.stack([used.sum().float(), gap.sum(), largest])
 
 
 def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
@@ -95,9 +85,9 @@ def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
         return
     message = (
         f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "
-        f"first rollout they differ by {gap.mean:.3g} nats in the mean and by {gap.largest:.3g} at most (token "
-        f"{gap.position} of its trajectory), where {allowed.mean:g} and {allowed.largest:g} are allowed "
-        f"({allowed.why}). Every loss would start from wrong ratios. Take a model that docs/models.md lists; if the "
+        f"first rollout they differ by {gap.mean:.3g} nats in the mean and by {gap.largest:.3g} at most, "
+        f"where {allowed.mean:g} and {allowed.largest:g} are allowed. Every loss would start from "
+        "wrong ratios. Take a model that docs/models.md lists; if the "
         "model has noise in training (a router's jitter, dropout that is a number), set it to 0 in its configuration; "
         "with vLLM, start the engine with this run's model in this run's precision. If your rollout hook plays another "
         "policy on purpose, set sampler_check='warn'"

@@ -39,10 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     "four updates": {
         **dict(steps_per_generation=4, gradient_accumulation_steps=1, per_device_train_batch_size=4, max_steps=8),
     },
-    "several rollouts an update": {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
     "windows": {**TWICE, **WINDOW},
     "windows, KL, LoRA": {**WINDOW, "beta": 0.05, "lora": True},
-    "windows, ratios of sequences": {**TWICE, **WINDOW, "importance_sampling_level": "sequence"},
     "ratios of sequences": {**TWICE, "importance_sampling_level": "sequence"},
     "dapo": {**TWICE, "loss_type": "dapo"},
     "dr_grpo": {**TWICE, "loss_type": "dr_grpo"},

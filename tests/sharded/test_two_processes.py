@@ -31,9 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gae and filter": case(rows=24, advantage="gae", filter_ratio=0.4),
     "parts and filter": case(rows=24, algorithm="StarPO in parts", filter_ratio=0.4),
     "parts and gae": case(algorithm="StarPO in parts", advantage="gae", gae_lambda=0.9),
-    "parts and ratios of trajectories": case(
-        algorithm="StarPO in parts", importance_sampling_level="sequence", num_iterations=2, max_steps=2
-    ),
+    "parts, twice": case(algorithm="StarPO in parts", num_iterations=2, max_steps=2),
     "refill": case("lottery", num_generations=2, max_refills=4),
     "turns": case("long", 4, **SEVERAL),
     "few at a time": case("long", 8, **{**SEVERAL, "num_generations": 4}, rollout_batch_size=3),

@@ -46,7 +46,8 @@ def test_the_error_is_the_spread_of_v_over_repeated_samples() -> None:
     generator = torch.Generator().manual_seed(0)
     samples = torch.randint(0, 5, (2000, 64), generator=generator).double() / 4
     spread = soft_value(samples, 0.5).std().item()
-    assert soft_value_std_error(samples, 0.5).mean().item() == pytest.approx(spread, rel=0.05)
+    pooled = torch.arange(5).double() / 4
+    assert soft_value_std_error(samples, 0.5, pooled).mean().item() == pytest.approx(spread, rel=0.05)
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.1, 0.5, 2.0])
@@ -57,7 +58,7 @@ def test_equal_returns_are_not_certain_and_more_of_them_are_more_so(only: float,
     few, more = (soft_value_std_error(double([only] * count), beta, pooled).item() for count in (8, 32))
     assert few > more > 0
     assert few < 1.0  # the range of the returns: no error can be larger
-    assert soft_value_std_error(double([only] * 8), beta).item() == 0.0
+    assert soft_value_std_error(double([only] * 8), beta, double([only])).item() == 0.0
 
 
 def test_the_mixture_by_hand() -> None:
@@ -66,5 +67,5 @@ def test_the_mixture_by_hand() -> None:
     Mean (1/3 + 2/3) / 2 = 1/2; second moment (1/9 + 5/9) / 2 = 1/3; variance 1/3 - 1/4 = 1/12.
     """
     beta = 1 / math.log(3)
-    found = soft_value_std_error(double([0.0]), beta, pooled=double([0.0, 1.0]), prior_count=1.0).item()
+    found = soft_value_std_error(double([0.0]), beta, pooled=double([0.0, 1.0])).item()
     assert found == pytest.approx(beta * math.sqrt(1 / 12) / 0.5, rel=1e-12)

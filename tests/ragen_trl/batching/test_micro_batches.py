@@ -8,7 +8,7 @@ import torch
 
 from ragen_trl import trainer as trainer_module
 from ragen_trl.batching.batch import select_rows
-from ragen_trl.batching.micro_batches import _shares, add_step_totals, micro_batches
+from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.training import scoring
 from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
 from tests.support.ragen_trl.trainers import generation_batch, made_up
@@ -50,25 +50,20 @@ def test_kept_rows_fill_micro_batches_and_the_others_are_empty_by_hand() -> None
 def test_processes_with_unequal_rows_compute_micro_batches_of_one_size(
     counts: tuple[int, int], accumulation: int
 ) -> None:
-    """Losses gather over rows. All steps together get equally many trajectories, whichever process has them."""
-    of_updates = torch.tensor(_shares(counts, 6 // accumulation)).flatten()  # a row each
-
-    def both_processes(local: torch.Tensor) -> torch.Tensor:
-        return torch.tensor(counts) if len(local) == 1 and asked.pop() else of_updates
-
-    both = []
-    for rank, count in enumerate(counts):
-        asked = [False, True]  # first the trajectories of each process, then the rows of its updates
-        both.append(micro_batches(kept_rows(count, 12), 6, accumulation, 2, rank, both_processes))
+    """Losses gather over rows. The steps of each process get equally many trajectories."""
+    updates = 6 // accumulation
+    of_updates = torch.tensor([len(part) for count in counts for part in torch.arange(count).tensor_split(updates)])
+    both = [micro_batches(kept_rows(count, 12), 6, accumulation, 2, lambda _: of_updates) for count in counts]
     assert [len(part["prompt_ids"]) for part in both[0]] == [len(part["prompt_ids"]) for part in both[1]]
     sizes = []
     for first in range(0, 6, accumulation):
         here = [parts[first : first + accumulation] for parts in both]
-        sizes.append(sum(length > 0 for parts in here for row in completions(parts) for length in row))
+        sizes.append([sum(length > 0 for row in completions(parts) for length in row) for parts in here])
         assert all(len(row) <= 2 for parts in here for row in completions(parts))
         filled = [any(map(any, pair)) for pair in zip(*map(completions, here), strict=True)]
         assert filled == sorted(filled)  # the last one, where gradients are exchanged, is empty only if all are
-    assert sum(sizes) == sum(counts) and max(sizes) - min(sizes) <= 1
+    for count, of_process in zip(counts, zip(*sizes, strict=True), strict=True):
+        assert sum(of_process) == count and max(of_process) - min(of_process) <= 1
 
 
 CASES: dict[str, dict[str, Any]] = {

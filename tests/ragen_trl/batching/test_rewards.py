@@ -1,6 +1,5 @@
 """Extra rewards: values by hand, from episodes whose replies and lengths are written down."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.batching.rewards import consistency_reward, description_reward, format_reward, length_reward
+from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import lottery, made_up, small_trainer
 
@@ -33,21 +32,6 @@ def test_consistency_is_a_mean_over_turns() -> None:
     rewards = consistency_reward(trajectory=[episode(buying, named), episode(named, silent, silent)])
     assert rewards == pytest.approx([0.175, 0.05], abs=1e-12)
     assert consistency_reward(trajectory=[episode(*[buying] * 9)]) == pytest.approx([0.2])  # length earns nothing
-
-
-def test_a_description_counts_before_and_a_prediction_after_the_turn() -> None:
-    before, after = "######\n#_P__#\n#_X__#\n#__O_#\n######", "####\n#P√#\n####"
-    seen, foreseen = "player (1, 2), box (2, 2), target (3, 3)", "player (1, 1), box (1, 2), target (1, 2)"
-
-    def told(observation: str, prediction: str) -> Turn:
-        thought = f"<observation>{observation}</observation><prediction>{prediction}</prediction>"
-        made = said(thought, "Down")
-        return replace(made, state=before, info={**made.info, "state": after})
-
-    played = [told(seen, foreseen), told(seen, seen), told(foreseen, seen), said("Hm.", "Down")]
-    each = description_reward(trajectory=[episode(one) for one in played])
-    assert each[0] == 1.0 and 0.5 <= each[1] < 1.0 and each[2] < 0.5 and each[3] == 0.0
-    assert description_reward(trajectory=[episode(*played)]) == pytest.approx([sum(each) / 4])
 
 
 def test_unreadable_replies_cost_their_share() -> None:

@@ -111,15 +111,6 @@ def test_parts_add_up_to_means_over_a_steps_tokens_and_over_its_trajectories(
             assert accumulated(parts, steps, of_its_own)[step] == pytest.approx(expected[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros(begun: bool) -> None:
-    """It is skipped unless an earlier rollout of the step has something to train on."""
-    batches = rollout(0, 2, filler=1.0)
-    add_step_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local, begun=begun)
-    assert [bool(batch["skip"]) for batch in batches] == [not begun] * 2
-    assert all(batch["step_tokens"].item() == 2 for batch in batches)
-
-
 def test_a_micro_batch_is_empty_only_where_every_process_has_filler_there() -> None:
     """What it logs is then left out, on all processes alike."""
     empty, half = rollout(0, 2, filler=1.0), [*rollout(1, 1, filler=1.0), *rollout(2, 1, filler=0.0)]

@@ -122,7 +122,7 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
         ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
         ({"advantage": "gigpo", "scale_rewards": "batch"}, "which advantage 'gigpo' does not have"),
         ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),
-        ({"steps_per_generation": 3, "gradient_accumulation_steps": 2, "num_generations": 2}, "one must divide"),
+        ({"steps_per_generation": 3, "gradient_accumulation_steps": 2, "num_generations": 2}, "does not divide"),
         ({"load_best_model_at_end": True, **EVALUATES}, "metric_for_best_model is 'loss' .*|='eval_success'"),
         (
             {"save_strategy": "steps", "save_steps": 0.25, "max_steps": 10, "num_iterations": 2},

@@ -69,7 +69,7 @@ def test_a_function_that_writes_what_a_window_holds_trains_the_same_bits(
     [
         {},
         {"loss_type": "dapo", "beta": 0.1},
-        {"importance_sampling_level": "sequence", "num_iterations": 2},
+        {"num_iterations": 2},
         {"advantage": "bi_level_gae", "filter_ratio": 0.5},
         {"advantage": "gigpo"},
     ],

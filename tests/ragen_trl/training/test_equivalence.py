@@ -60,31 +60,6 @@ def test_two_updates_on_one_rollout_do_not_depend_on_the_split(tmp_path: Path, a
     assert deviations[1] == pytest.approx(deviations[0], rel=1e-3)
 
 
-class OneRollout(StarPOTrainer):
-    """Counts the loss of one rollout only, of several that make a step."""
-
-    counted = 0
-    calls = 0
-
-    def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        loss = super().policy_loss(model, inputs) * (self.calls == self.counted)
-        self.calls += 1
-        return loss
-
-
-def test_several_rollouts_a_step_weigh_the_same(tmp_path: Path) -> None:
-    """The step of two rollouts is the sum of what each of them adds to it."""
-    options = {"steps_per_generation": 1, "entropy_coef": 0.0}
-    together = step(played_in_turns(tmp_path, "group", 12, 2, **options))
-    parts = []
-    for counted in (0, 1):
-        trainer = played_in_turns(tmp_path, "group", 12, 2, trainer=OneRollout, **options)
-        trainer.counted = counted  # type: ignore[attr-defined]
-        parts.append(step(trainer))
-    assert_same_step(together, {name: parts[0][name] + parts[1][name] for name in together})
-    assert all(max(float(value.abs().max()) for value in part.values()) > 1e-3 for part in parts)
-
-
 class Padded(StarPOTrainer):
     """Adds columns of padding on both sides of prompt and completion."""
 
@@ -139,7 +114,7 @@ OF_ROWS: dict[str, dict[str, Any]] = {
     "dr_grpo": {"loss_type": "dr_grpo"},
     "gigpo": {"advantage": "gigpo", **CREDITS["gigpo"]},
     "mt_grpo and filter": {"advantage": "mt_grpo", **CREDITS["mt_grpo"], "filter_ratio": 0.4},
-    "gspo and kl, two passes": {"importance_sampling_level": "sequence", "beta": 0.5, **TWICE},
+    "kl, two passes": {"beta": 0.5, **TWICE},
     "cispo, two passes": {"loss_type": "cispo", "epsilon_high": 5.0, **TWICE},
     "gae": {"advantage": "gae", **CREDITS["gae"], "bootstrap": "all"},
     "turn_gae and two critic steps": {"advantage": "turn_gae", **CREDITS["turn_gae"], "critic_batch_size": 12},
@@ -215,7 +190,7 @@ def test_what_was_read_is_what_is_trained(tmp_path: Path) -> None:
 
 WIDE: dict[str, dict[str, Any]] = {
     "gae": {"advantage": "gae", "bootstrap": "all"},
-    "gspo, two passes": {"importance_sampling_level": "sequence", "num_iterations": 2},
+    "two passes": {"num_iterations": 2},
 }
 
 

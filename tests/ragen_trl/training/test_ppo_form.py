@@ -76,12 +76,12 @@ def test_the_first_advantages_are_whitened_returns_to_go(tmp_path: Path) -> None
     assert row["critic/value_loss"] == pytest.approx((target.square().mean() / 2).item(), rel=1e-4)
 
 
-@pytest.mark.parametrize(("peft", "rollouts"), [(False, 2), (True, 1)])
-def test_in_warm_up_the_critic_learns_alone(tmp_path: Path, peft: bool, rollouts: int) -> None:
+@pytest.mark.parametrize(("peft", "micro_batches"), [(False, 2), (True, 1)])
+def test_in_warm_up_the_critic_learns_alone(tmp_path: Path, peft: bool, micro_batches: int) -> None:
     """Weight decay and momentum would move the policy even by an update of zeros."""
     options: dict[str, Any] = {"critic_warmup_steps": 2, "max_steps": 2, "weight_decay": 0.5, "entropy_coef": 0.1}
-    schedule = {"gradient_accumulation_steps": rollouts, "steps_per_generation": 1}
-    trainer = make(tmp_path, peft_config=lora() if peft else None, **options, **schedule)
+    options["gradient_accumulation_steps"] = micro_batches
+    trainer = make(tmp_path, peft_config=lora() if peft else None, **options)
     policy, critic = parameters(trainer), critic_weights(trainer)
     trainer.train()
     assert all(torch.equal(value, policy[name]) for name, value in parameters(trainer).items())

@@ -31,12 +31,12 @@ SCORED = torch.tensor([[-1.5, -9.0, -1.75], [-3.0, -9.0, -9.0]])
 
 def test_the_gap_is_that_of_sampled_tokens_over_all_processes() -> None:
     parts = measure_gap(SCORED, BATCH)
-    assert parts.tolist() == [3.0, 0.75, 0.5, 2.0]  # tokens, sum, largest, position 2 of the first row
-    other = torch.tensor([1.0, 2.0, 2.0, 7.0])
-    assert Gap.of(torch.cat([parts, other])) == Gap(4, 2.75 / 4, 2.0, 7)
-    assert Gap.of(torch.zeros(8)) == Gap(0, 0.0, 0.0, 0)
+    assert parts.tolist() == [3.0, 0.75, 0.5]  # tokens, sum, largest
+    other = torch.tensor([1.0, 2.0, 2.0])
+    assert Gap.of(torch.cat([parts, other])) == Gap(4, 2.75 / 4, 2.0)
+    assert Gap.of(torch.zeros(6)) == Gap(0, 0.0, 0.0)
     unsaid = {**BATCH, "sampling_per_token_logps": torch.tensor([[0.0, 0.0, 0.0], [math.nan, 0.0, 0.0]])}
-    assert measure_gap(SCORED, unsaid).tolist() == [0.0, 0.0, 0.0, 2.0]
+    assert measure_gap(SCORED, unsaid).tolist() == [0.0, 0.0, 0.0]
     assert measure_gap(SCORED.masked_fill(SCORED == -1.75, math.nan), BATCH)[2].item() == math.inf
     # vLLM's are from after top-p: here a token is 0.5 above, of which ln(1 / 0.7) is allowed.
     assert measure_gap(SCORED, BATCH, slack=-math.log(0.7))[2].item() == pytest.approx(0.25)

@@ -83,7 +83,7 @@ class Broken(StarPOTrainer):
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         loss = super().policy_loss(model, inputs)
-        if self.state.global_step == 0 or self.micro_step == 0:
+        if self.state.global_step == 0 or not self.accelerator.sync_gradients:
             return loss
         self.before = parameters(self)
         if self.fault == "loss":

@@ -135,9 +135,17 @@ def contexts(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 class LastRollout:
-    """Keeps the last rollout: this process's trajectories, dropped groups included, and the rewards of all."""
+    """Keeps the last rollout: the trajectories of this process, of dropped groups too, its parts, and all rewards."""
 
     def __init__(self, trainer: StarPOTrainer) -> None:
+        divide = trainer.training_batch
+
+        def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            self.micro_batches = divide(rows)
+            return self.micro_batches
+
+        trainer.training_batch = kept  # type: ignore[method-assign]
+        self.micro_batches: list[dict[str, Any]] = []
         self.played: list[Trajectory] = []
         self.rewards = torch.empty(0)
         trainer.observers.append(self)
