@@ -221,7 +221,7 @@ class AStarPOTrainer(StarPOTrainer):
     def training_batch(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """As in `StarPOTrainer`, after a refresh if one is due."""
         step, every = self.state.global_step, self.args.refresh_steps
-        if every and step and step % every == 0 and self.micro_step == 0:
+        if every and step and step % every == 0:
             self.reference.reanchor()
             self.estimate_values()
         return super().training_batch(rows)

@@ -24,7 +24,7 @@ VECTORS = json.loads(
     Path(OTHER_FILE or VECTOR_FILE).read_text(encoding="utf-8")
 )
 # Faults and variants of other implementations, kept in the file for comparison; there is no code for them on purpose.
-NOT_OURS = re.compile("wrong|without|std_ddof0|code_variant")
+NOT_OURS = re.compile("wrong|without|std_ddof0|ddof0_eps|code_variant")
 # From the inputs of an entry and the names it expects to our numbers by these names.
 SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "gae": vector_advantages.token_level,

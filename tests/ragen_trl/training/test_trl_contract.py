@@ -139,7 +139,6 @@ FOREIGN = {"trainer", "model", "policy", "config", "tokenizer", "GRPOConfig", "G
 EXCEPTIONS = {
     ("policies/model_calls.py", "_attn_implementation"),
     ("policies/models.py", "_attn_implementation"),
-    ("policies/models.py", "_is_stateful"),
 }
 
 

@@ -53,7 +53,6 @@ def group_level(inputs: Values, expected: Values) -> Values:
     options: dict[str, dict[str, Any]] = {
         "verl_ddof1_eps1e6": {},
         "trl_ddof1_eps1e4": {"eps": 1e-4},
-        "ddof0_eps1e6": {"ddof": 0},
         "drgrpo_mean_only": {"scale": "none"},
         "rloo": {"baseline": "leave_one_out", "scale": "none"},
         "group_mean_batch_std": {"scale": "batch", "eps": 1e-4},
