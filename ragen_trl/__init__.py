@@ -2,7 +2,7 @@
 
 Names resolve on first use (PEP 562), so the torch-free modules (``trajectory``, ``rollout``) load neither torch nor
 TRL. Data and imports pass from ``system`` through ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``,
-``credit``, ``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring`` and ``reporting`` to ``cli``.
+``credit``, ``trainers``, ``astar_po``, ``evaluation``, ``imitation``, ``monitoring`` and ``reporting`` to ``cli``.
 """
 
 from importlib import import_module
@@ -25,32 +25,22 @@ if TYPE_CHECKING:
     from ragen_trl.trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
 
-_MODULES = {
-    "AStarPOConfig": "config.starpo",
-    "AStarPOTrainer": "astar_po.trainer",
-    "ApiCache": "policies.api",
-    "ApiClient": "policies.api",
-    "ApiPolicy": "policies.api",
-    "CollapseMonitor": "monitoring.collapse_monitor",
-    "EnvSpec": "rollout.environments",
-    "EvaluationResult": "evaluation.evaluator",
-    "RolloutBatch": "batching.rollout_batch",
-    "Sampling": "policies.sampling",
-    "StarPOConfig": "config.starpo",
-    "StarPOSConfig": "config.starpo",
-    "StarPOTrainer": "trainer",
-    "Trajectory": "trajectory",
-    "Turn": "trajectory",
-    "WarmStartConfig": "config.options",
-    "consistency_reward": "batching.rewards",
-    "demonstrations_from": "imitation.demonstrations",
-    "evaluate": "evaluation.evaluator",
-    "format_reward": "batching.rewards",
-    "length_reward": "batching.rewards",
-    "make_chat": "rollout.environments",
-    "make_turns": "rollout.environments",
-    "play": "rollout.loop",
-    "warm_start": "imitation.fine_tuning",
+_NAMES = {
+    "astar_po.trainer": ["AStarPOTrainer"],
+    "batching.rewards": ["consistency_reward", "format_reward", "length_reward"],
+    "batching.rollout_batch": ["RolloutBatch"],
+    "config.options": ["WarmStartConfig"],
+    "config.starpo": ["AStarPOConfig", "StarPOConfig", "StarPOSConfig"],
+    "evaluation.evaluator": ["EvaluationResult", "evaluate"],
+    "imitation.demonstrations": ["demonstrations_from"],
+    "imitation.fine_tuning": ["warm_start"],
+    "monitoring.collapse_monitor": ["CollapseMonitor"],
+    "policies.api": ["ApiCache", "ApiClient", "ApiPolicy"],
+    "policies.sampling": ["Sampling"],
+    "rollout.environments": ["EnvSpec", "make_chat", "make_turns"],
+    "rollout.loop": ["play"],
+    "trainer": ["StarPOTrainer"],
+    "trajectory": ["Trajectory", "Turn"],
 }
 
 __all__ = [
@@ -83,9 +73,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,7 @@ ORDER = {
     "ragen_trl": (
         *("errors", "system", "trajectory", "config", "algorithms", "rollout", "policies", "batching", "credit"),
         *("trl_seams", "training", "trainer", "astar_po"),
-        *("imitation", "evaluation", "monitoring", "reporting", "cli", "__main__"),
+        *("evaluation", "imitation", "monitoring", "reporting", "cli", "__main__"),
     ),
     "webshop_server": ("text", "catalog", "search", "goals", "store", "server", "__main__"),
 }

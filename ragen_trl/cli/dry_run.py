@@ -1,13 +1,11 @@
 """What ``train`` would do, for ``--dry-run``, and how much memory it takes; nothing is trained or written."""
 
 import os
-from pathlib import Path
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
-from ragen_trl.cli.stages import is_finished
 from ragen_trl.cli.training_run import evaluated
 from ragen_trl.config.options import CRITIC_ADVANTAGES, RunArguments, json_object
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
@@ -16,7 +14,6 @@ from ragen_trl.policies.models import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.episode import Outcome, tools_of
-from ragen_trl.training.checkpoints import last_whole_checkpoint
 
 _HEAD_TOKENS, _HEAD_WORDS = 4096, 32768  # TRL computes the head of a model in tiles
 
@@ -32,7 +29,7 @@ def training_plan(run: RunArguments, args: StarPOConfig, options: str) -> str:
         count = AutoModelForCausalLM.from_config(config).num_parameters()
     rows = {
         "options": options,
-        "run folder": _state_of(Path(args.output_dir), args, run.overwrite),
+        "run folder": args.output_dir,
         "evaluated in": f"{run.env} {evaluated(run, args).env_kwargs or ''}; 4 · {run.eval_episodes:,} episodes",
         "model": f"{run.model or 'embedded tiny Qwen2'}: {count:,} parameters",
         "trajectories": f"{args.groups_per_generation} start states · {args.num_generations} = "
@@ -132,12 +129,3 @@ def shares() -> tuple[int, int, int]:
         stage = int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))
     weights, gradients, moments = (processes if stage >= least else 1 for least in (3, 2, 1))
     return weights, gradients, moments
-
-
-def _state_of(folder: Path, args: StarPOConfig, overwrite: bool) -> str:
-    if overwrite or not folder.exists():
-        return f"{folder}: begun anew"
-    if is_finished(folder):
-        return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
-    checkpoint = last_whole_checkpoint(folder, args.steps_per_rollout, args.max_steps)
-    return f"{folder}: goes on from {checkpoint.name if checkpoint else 'what is there'}"

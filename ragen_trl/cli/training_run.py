@@ -24,7 +24,7 @@ from ragen_envs import EnvError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.options import check_env
-from ragen_trl.cli.stages import RunState, is_main, launched, on_main
+from ragen_trl.cli.stages import finish_run, is_main, launched, on_main, open_run
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
@@ -103,11 +103,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     ``config`` is written as ``config.yaml``. A folder with a finished run or one with other settings raises
     `OptionError`. Ctrl-C raises ``KeyboardInterrupt`` after a checkpoint, from which the same command goes on.
     """
-    folder, held_out = Path(args.output_dir), evaluated(run, args)
+    began, folder, held_out = time.perf_counter(), Path(args.output_dir), evaluated(run, args)
     options = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
     if launched() > 1:  # batch sizes are per process
         options["num_processes"] = launched()
-    state = RunState(folder, {key: options[key] for key in options if key not in _WITHOUT_EFFECT}, run.overwrite)
+    settings = {key: options[key] for key in options if key not in _WITHOUT_EFFECT}
+    on_main(lambda: open_run(folder, settings, run.overwrite))
     if config and is_main():
         write_atomically(folder / "config.yaml", config)
     results: dict[str, dict[str, Any]] = {}
@@ -127,7 +128,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
             results[name] = {"not_played": str(error)}
             say(f"{name:>8}: not played: {error}")
 
-    model = str(_embedded(run, warm, args, state, say)) if run.model is None else run.model
+    model = str(_embedded(run, warm, args, say)) if run.model is None else run.model
     stop = StopOnInterrupt()
     trainer = _trainer(run, args, model, stop)
     monitor = None if run.monitor == "off" else CollapseMonitor(trainer, action=run.monitor)
@@ -139,7 +140,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
             evaluate(name, trainer.policy(run.eval_temperature))
 
-    if not _fit(trainer, stop, state, say, lambda: evaluate_model("before", "model")):
+    if not _fit(trainer, stop, say, lambda: evaluate_model("before", "model")):
         evaluate("before", None)
     evaluate_model("trained", "trained model")
     with_differences(results, episodes, "before", "random")
@@ -147,13 +148,14 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     trainer.save_model(str(folder / "model"))
     if trainer.critic is not None:
         trainer.critic.save(folder / "critic.pt")
-    summary = _summary(run, trainer, results, state.seconds)
+    summary = _summary(run, trainer, results, time.perf_counter() - began)
     if run.model is None:
         summary["config"] |= asdict(warm)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
     on_main(lambda: _write(folder, trainer.state.log_history, summary))
-    state.finish()
+    if is_main():
+        finish_run(folder)
     return summary
 
 
@@ -172,15 +174,13 @@ def _play(folder: Path, name: str, policy: Policy | str | None, run: RunArgument
     return file.of(starts)
 
 
-def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Say) -> Path:
+def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say) -> Path:
     """The folder of the embedded model after its warm start."""
     folder = Path(args.output_dir) / "warm_start"
     if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
-        began = time.perf_counter()
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
-        state.add("warm_start", time.perf_counter() - began)
     return folder
 
 
@@ -219,9 +219,7 @@ def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     return Dataset.from_list([{**of_all, "seed": seed} for seed in seeds])
 
 
-def _fit(
-    trainer: StarPOTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
-) -> bool:
+def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Callable[[], None]) -> bool:
     """Evaluate and train, or go on from the last checkpoint from which that is possible.
 
     Returns whether it was evaluated, which is done at the beginning of a run only.
@@ -230,19 +228,15 @@ def _fit(
     checkpoint = on_main(lambda: last_whole_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
     if checkpoint:
         say(f"going on from {checkpoint}")
-    began, evaluated = time.perf_counter(), 0.0
 
     class AtStart(TrainerCallback):
         """Evaluates before the first update, when the launch has divided the model and put it on its devices."""
 
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            nonlocal evaluated
             if checkpoint is None:
                 if isinstance(trainer, AStarPOTrainer):
                     say(f"reference: {trainer.values[0].in_words()}")
-                evaluated -= time.perf_counter()
                 evaluate()
-                evaluated += time.perf_counter()
             say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
 
     trainer.add_callback(AtStart())
@@ -251,7 +245,6 @@ def _fit(
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
-        state.add("training", time.perf_counter() - began - evaluated)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
@@ -270,13 +263,17 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
 
 
 def _summary(
-    run: RunArguments, trainer: StarPOTrainer, results: Mapping[str, dict[str, Any]], timed: Mapping[str, float]
+    run: RunArguments, trainer: StarPOTrainer, results: Mapping[str, dict[str, Any]], total: float
 ) -> dict[str, Any]:
     """What was run, and what came out."""
     args, history = trainer.args, trainer.state.log_history
-    steps = [row["step_time"] for row in history if row.get("step_time")]
-    evaluation = sum(found.get("seconds", 0.0) for found in results.values())
-    seconds = {"warm_start": 0.0, "training": 0.0, **timed, "evaluation": evaluation}
+    steps = [row["step_time"] for row in history if row.get("step_time")] or [0.0]
+    seconds = {
+        "training": statistics.fmean(steps) * trainer.state.global_step,
+        "evaluation": sum(found.get("seconds", 0.0) for found in results.values()),
+        "total": total,  # of the last command
+        "step_median": statistics.median(steps),
+    }
     counted = {"sampled": "trajectories_sampled", "used": "trajectories_used"}
     rollouts = math.ceil(trainer.state.global_step / args.steps_per_rollout)
     means = {each: [row[f"filter/{key}"] for row in history if f"filter/{key}" in row] for each, key in counted.items()}
@@ -296,7 +293,7 @@ def _summary(
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args),
         "results": results,
-        "seconds": {**seconds, "total": sum(seconds.values()), "step_median": statistics.median(steps or [0.0])},
+        "seconds": seconds,
         "trajectories": trajectories,  # refills included; A*-PO's reference episodes apart
     }
     if isinstance(trainer, AStarPOTrainer):

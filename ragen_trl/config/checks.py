@@ -13,9 +13,6 @@ from typing import Any
 from ragen_trl.config.options import CRITIC_ADVANTAGES, check_range
 from ragen_trl.errors import OptionError
 
-WRITTEN_CONTEXTS = ("actions_so_far",)
-"""Functions of ``ragen_trl.rollout.contexts``, which the option ``context`` takes by a name without a module."""
-
 # Options of TRL's that would change results and are not honoured, so they must stay as they are.
 REFUSED = (
     # Replies are sampled by temperature, top_k and top_p alone, and scored in the network that sampled them.
@@ -123,11 +120,6 @@ def check_combinations(args: Any) -> None:
             f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
             "max_steps instead of num_train_epochs",
         ),
-        (
-            args.env_timeout is not None and not args.env_workers,
-            f"env_timeout is {args.env_timeout} and env_workers 0, but only a step in another thread can be given up; "
-            "set env_workers to 1 or more",
-        ),
         # What the model reads.
         (
             args.importance_sampling_level == "sequence" and (args.window_turns or args.context),
@@ -169,21 +161,19 @@ def warn_of_narrowed_sampling(args: Any) -> None:
 
 
 def context_function(name: Any) -> Callable[..., Any]:
-    """The function that the option ``context`` names: ``"module:function"``, or one of `WRITTEN_CONTEXTS`.
+    """The function that the option ``context`` names: ``"module:function"``, or one of `ragen_trl.rollout.contexts`.
 
     Raises:
         OptionError: If there is none, or it cannot be called with the turns and the opening.
     """
     module, _, called = str(name).rpartition(":")
     try:
-        if not module and called not in WRITTEN_CONTEXTS:
-            raise ValueError("it names no module")
         function: Callable[..., Any] = getattr(import_module(module or "ragen_trl.rollout.contexts"), called)
         inspect.signature(function).bind((), "")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise OptionError(
-            f"context is {name!r}, which cannot be used ({error}); give {', '.join(WRITTEN_CONTEXTS)}, or a function "
-            "of the turns so far and the opening at the top of a module: 'module:function'"
+            f"context is {name!r}, which cannot be used ({error}); give actions_so_far, or a function of the turns so "
+            "far and the opening at the top of a module: 'module:function'"
         ) from error
     return function
 

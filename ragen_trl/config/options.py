@@ -145,7 +145,7 @@ class ExecutionOptions:
     """How a rollout is executed. These options change no result."""
 
     env_workers: int = option(DEFAULT_WORKERS, "Most threads that step environments; 0: the main one.", "[0, inf)")
-    env_timeout: float | None = option(None, "Seconds a step or reset may take; unset: no limit.", "(0, 9e9]")
+    env_timeout: float | None = option(None, "Seconds a step or reset may take, with env_workers.", "(0, 9e9]")
     rollout_batch_size: int | None = option(
         None, "Trajectories that a process plays at the same time, which bounds memory; unset: all.", "[1, inf)"
     )

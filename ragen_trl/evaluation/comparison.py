@@ -16,7 +16,6 @@ from ragen_trl.errors import REPEAT, UserError
 from ragen_trl.evaluation.evaluator import held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path, prepare
 from ragen_trl.evaluation.players import ApiModel, EvalPlan, Player, Task, local_models
-from ragen_trl.evaluation.tables import markdown
 from ragen_trl.policies.api import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
@@ -26,7 +25,7 @@ from ragen_trl.system.provenance import provenance
 
 
 def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
-    """Evaluate, and write ``summary.json``, which is returned, ``results.md`` and ``episodes/`` to the plan's folder.
+    """Evaluate, and write ``summary.json``, which is returned, and ``episodes/`` to the plan's folder.
 
     Raises `ApiError` if the API answers nothing. After Ctrl-C the message of ``KeyboardInterrupt`` says how to go on.
     """
@@ -88,7 +87,6 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
     }
     if api:
         summary["api"] = {"endpoint": api.asked.endpoint, **api.asked.counts}
-    write_atomically(plan.folder / "results.md", markdown(summary))
     write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
     return summary
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium
 
-from ragen_envs import episode_seeds
+from ragen_envs import AgentTurns, episode_seeds
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import (
@@ -242,18 +242,20 @@ def play_in_batches(
     starts: Sequence[Start],
     process: int = 0,
     processes: int = 1,
+    adapt: Callable[[AgentTurns], None] = lambda turns: None,
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``rollout_batch_size`` at a time, else `BATCH_SIZE`; yields a list for each batch.
 
     Several processes divide every batch, so all of them play equally often, some perhaps no episode: a policy whose
     replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`). ``starts`` are all
-    processes' together; arguments and errors as in ``evaluate``.
+    processes' together; ``adapt`` is called with each environment that is made. Other arguments and errors are as in
+    ``evaluate``.
     """
     specs = env_specs(env, args)
     if len(specs) != 1:
         raise UserError(f"env has {len(specs)} environments; evaluate in one at a time")
     player = baseline_policy(policy) if isinstance(policy, str) else policy
-    pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
+    pool = EnvPool(args, in_single_actions if isinstance(policy, str) else adapt)
     size = (args.rollout_batch_size or BATCH_SIZE) * processes
     try:
         for first in range(0, len(starts), size):

@@ -83,11 +83,6 @@ class LocalModel(Player):
     """
 
     def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
-        if args.use_vllm:
-            raise OptionError(
-                "use_vllm is True, which is for training; to evaluate with vLLM start 'vllm serve MODEL', and give "
-                "--api_model MODEL --api_base http://HOST:8000/v1"
-            )
         self._config = check_model(name)
         if args.observation == "image":
             check_sees(self._config)

@@ -34,22 +34,6 @@ def result_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def markdown(summary: Mapping[str, Any]) -> str:
-    """The text of ``results.md``."""
-    lines = ["# Evaluation", "", "```", terminal(summary["environments"]), "```", ""]
-    for name, each in summary["environments"].items():
-        limits = ", ".join(f"{option} {value}" for option, value in each["options"].items())
-        lines.append(f"- {name}: `{each['env']}` with {each['env_kwargs'] or 'its defaults'}; {limits}")
-    lines += [
-        "",
-        f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. The random "
-        "policy and the oracle see the state after every action. Differences are paired by start state.",
-        "",
-        f"`{summary['command']}`, commit `{summary['commit']}`, {summary['created']}.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def terminal(environments: Mapping[str, Mapping[str, Any]]) -> str:
     """The tables as text, each under the name of its environment."""
     return "\n\n".join(f"{name}\n{aligned(result_table(each['results']))}" for name, each in environments.items())

@@ -14,9 +14,10 @@ import gymnasium
 from ragen_envs import ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
+from ragen_trl.evaluation.evaluator import play_in_batches
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule, context_rule
-from ragen_trl.rollout.environments import EnvPool, env_specs
+from ragen_trl.rollout.environments import make_turns
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import EVALUATION_END
@@ -32,7 +33,6 @@ def demonstrations_from(
     chat: Chat,
     seeds: Sequence[int],
     keep: Callable[[Trajectory], bool] = lambda trajectory: trajectory.success,
-    batch_size: int = 64,
 ) -> list[Trajectory]:
     """Play one episode per seed and keep some of them, tokenised for a local model.
 
@@ -45,7 +45,6 @@ def demonstrations_from(
         chat: The chat of the model that will learn.
         seeds: Seeds of the start states; none of them may be for evaluation.
         keep: Which episodes to keep. Those that a failure of the policy or of the environment ended are never kept.
-        batch_size: Number of episodes played side by side.
 
     Returns:
         The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played (a
@@ -55,22 +54,21 @@ def demonstrations_from(
         raise OptionError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
-    specs, pool = env_specs(env, args), EnvPool(args)
-    if isinstance(pool.take(specs)[0], ToolTurns):
+    turns = make_turns(env, args)
+    turns.close()
+    if isinstance(turns, ToolTurns):
         raise OptionError(
             "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
             "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
         )
     rule = context_rule(args)
-    told: list[Trajectory | None] = []
-    for first in range(0, len(seeds), batch_size):
-        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
-        told += [
-            _in_tokens_of(chat, one, rule, args.max_completion_length)
-            for one in pool.play(pool.take(specs * len(starts)), policy, starts)
-            if one.limit not in FAILED and keep(one)
-        ]
-    pool.close()
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
+    told = [
+        _in_tokens_of(chat, one, rule, args.max_completion_length)
+        for batch in play_in_batches(policy, env, args, starts)
+        for one in batch
+        if one.limit not in FAILED and keep(one)
+    ]
     fitting = [one for one in told if one is not None]
     if len(fitting) < len(told):
         logger.warning(

@@ -6,7 +6,6 @@ warm start: a digest tells, of the demonstrations token for token, the weights t
 """
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -30,18 +29,12 @@ from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
+from ragen_trl.evaluation.evaluator import play_in_batches
 from ragen_trl.policies.models import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.environments import (
-    EnvPool,
-    env_specs,
-    make_chat,
-    make_turns,
-    played_later,
-    save_play_options,
-)
+from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
@@ -53,8 +46,6 @@ from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
 from ragen_trl.training.training_bar import TrainingBar, show_progress
 from ragen_trl.trajectory import Trajectory
 
-logger = logging.getLogger(__name__)
-
 _SAVES_OF_A_PASS = 4  # how often a pass is saved, and the loss of what is held out computed
 _PATIENCE = 3  # learning stops after so many losses without a new minimum
 _OF_THE_RUN = ("seed", "bf16", "use_cpu", "ddp_backend", "ddp_timeout", "dataloader_pin_memory")
@@ -65,7 +56,6 @@ def demonstrate(
     args: StarPOConfig,
     chat: Chat,
     config: WarmStartConfig,
-    batch_size: int = 256,
 ) -> list[Trajectory]:
     """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses.
 
@@ -74,7 +64,6 @@ def demonstrate(
     episodes. One that fails in its environment on any of them is left out on all.
     """
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
-    empty: list[str] = []  # replies without the thought that they should have
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
@@ -86,7 +75,6 @@ def demonstrate(
             explained = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))
             if len(chat.encode_reply(explained)) <= args.max_reply_length:
                 return explained
-        empty.append(reply)
         return reply
 
     policy = ScriptedPolicy(script, chat)
@@ -95,21 +83,13 @@ def demonstrate(
         if isinstance(turns, ToolTurns):
             turns.call_format = chat.call_format
 
-    specs, pool = env_specs(env, args), EnvPool(args, write_calls_as_learnt)
+    seeds = range(WARM_START, WARM_START + config.demonstrations)
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
     trajectories: list[Trajectory] = []
-    with progress_bar(config.demonstrations, "demonstrations", "episode") as bar:
-        for first in range(0, config.demonstrations, batch_size):
-            seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
-            starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
-            trajectories += pool.play(pool.take(specs * len(starts)), policy, starts)
-            bar.update(len(starts))
-    pool.close()
-    if empty:
-        logger.warning(
-            "%d demonstrated replies have an empty thought: the environment explains nothing, or it would be longer "
-            "than max_reply_length=%d",
-            *(len(empty), args.max_reply_length),
-        )
+    with progress_bar(len(starts), "demonstrations", "episode") as bar:
+        for batch in play_in_batches(policy, env, args, starts, adapt=write_calls_as_learnt):
+            trajectories += batch
+            bar.update(len(batch))
     failed = set(gather_object([one.seed for one in trajectories if one.limit in FAILURES]))
     return [one for one in trajectories if one.seed not in failed]
 

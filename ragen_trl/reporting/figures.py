@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette without its yellow, then three dark colours. Colour-blind readers can tell them apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b3f8c", "#7f4f24", "#555555")
 _LEVELS = {"random": ("#777777", (5, 3)), "oracle": ("#2b8a3e", (1, 1.5))}
-_ALERTS = {"early": ("early alert", "#b3530d", (4, 3)), "confirmation": ("confirmed", "#b0132b", (1, 0))}
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "success",
@@ -31,17 +30,12 @@ _SETTINGS = {
 }
 
 
-def draw(
-    curves: Sequence[Sequence[tuple[float, float]]],
-    results: Sequence[Mapping[str, Any]],
-    alerts: Sequence[tuple[int, str]] = (),
-) -> str:
+def draw(curves: Sequence[Sequence[tuple[float, float]]], results: Sequence[Mapping[str, Any]]) -> str:
     """The success of each run as SVG: light as logged, strong as the mean of the last values.
 
     Args:
         curves: (step, success) of each run, at least one point in all.
         results: The evaluation results of each run by policy, as in ``summary.json``.
-        alerts: Step and kind of the alerts that fired.
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -56,9 +50,6 @@ def draw(
             means = [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
             axes.plot(steps, means, color=colour, lw=1.5)
         _draw_evaluations(axes, results, last)
-        for kind, (name, colour, dashes) in _ALERTS.items():
-            for number, step in enumerate(sorted({step for step, other in alerts if other == kind})):
-                axes.axvline(step, color=colour, ls=(0, dashes), lw=1.1, label=None if number else name)
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("step")
         axes.xaxis.get_major_locator().set_params(integer=True)

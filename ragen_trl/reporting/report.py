@@ -34,10 +34,6 @@ _SECRET_OPTION = re.compile(r"(^|_)token$|api_key|password|secret")
 _SECRET_TEXT = re.compile(r"(--\w*(?:token|api_key|password|secret)[ =])\S+|\bhf_[A-Za-z0-9]{16,}")
 
 
-class RunNotFoundError(UserError, FileNotFoundError):
-    """A folder holds no training run."""
-
-
 @dataclass(frozen=True)
 class Run:
     """A training run: its folder, what ``summary.json`` holds (empty while it goes on), and the logged rows in order.
@@ -64,8 +60,7 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read a run folder: ``summary.json`` and ``history.json``, or without it the log in the newest checkpoint.
 
-    Raises `RunNotFoundError` if there is nothing, ``ValueError`` with the file's name if it cannot be read or lacks
-    something.
+    Raises `UserError` if there is nothing, or with a file's name if it cannot be read or lacks something.
     """
     folder = Path(folder)
     summary, history = _load(folder / "summary.json"), _load(folder / "history.json")
@@ -73,12 +68,12 @@ def read_run(folder: str | Path) -> Run:
         checkpoint = last_whole_checkpoint(folder)
         history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json")["log_history"]
     if summary is None and not history and not recordings(folder):
-        raise RunNotFoundError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
+        raise UserError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
     rows = history if isinstance(history, list) else [history]
     if not all(isinstance(row, dict) and _is_number(row.get("step")) for row in rows):
-        raise ValueError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
+        raise UserError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
     if summary is not None and not isinstance(summary, dict):
-        raise ValueError(f"{folder / 'summary.json'}: not an object")
+        raise UserError(f"{folder / 'summary.json'}: not an object")
     return Run(folder, summary or {}, rows)
 
 
@@ -89,7 +84,7 @@ def _load(path: Path) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError as well
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def _is_number(value: Any) -> bool:
@@ -150,8 +145,7 @@ def _page(runs: list[Run]) -> str:
     colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
     alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in find_alerts(run.history)]
     curves = [run.successes() for run in runs]
-    marks = [(fired.step, fired.rule.kind) for _, fired in alerts]
-    drawing = Markup(draw(curves, [run.results for run in runs], marks)) if any(curves) else ""
+    drawing = Markup(draw(curves, [run.results for run in runs])) if any(curves) else ""
     recorded_runs, blocks = pack([run.path for run in runs], labels)
     titles = [list(dict.fromkeys(str(run.summary.get(key, run.path.name)) for run in runs)) for key in ("algo", "env")]
     code = "\n(() => {\n" + "\n".join(map(_static, ("drawing.js", "viewer.js"))) + "})();\n"

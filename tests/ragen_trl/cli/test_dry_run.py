@@ -34,7 +34,7 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = plan(capsys, "train", *OPTIONS, "--max_turns", "2", "--max_reply_length", "10")
-    assert "run folder runs/frozenlake-starpo-s-seed42: begun anew" in said
+    assert "run folder runs/frozenlake-starpo-s-seed42" in said
     assert "max_actions: 6" in said and "max_actions_per_turn: 2" in said and "max_turns: 2" in said
     assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
     assert "4 · 16 episodes" in said

@@ -1,4 +1,4 @@
-"""RunState: a repeated command continues after what is done, and never mixes or deletes what is not its own."""
+"""The run folder: a repeated command continues after what is done, and never mixes or deletes what is not its own."""
 
 import sys
 from pathlib import Path
@@ -8,25 +8,18 @@ import pytest
 
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
-from ragen_trl.cli.stages import RunState
+from ragen_trl.cli.stages import open_run
 from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
 
 
-def test_seconds_add_up_over_processes_that_were_killed(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False).add("training", 2.0)
-    state = RunState(tmp_path, SETTINGS, overwrite=False)
-    state.add("training", 3.0)
-    assert state.seconds == {"training": 5.0}
-
-
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    RunState(tmp_path, SETTINGS, overwrite=False)
+    open_run(tmp_path, SETTINGS, overwrite=False)
     before = (tmp_path / "stages.json").read_bytes()
     with pytest.raises(OptionError) as caught:
-        RunState(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)
+        open_run(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)
     message = str(caught.value)
     assert "max_steps was 50, now 60" in message
     assert "seed was None, now 1" in message
@@ -40,7 +33,7 @@ def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OptionError, match="holds no run, so it is not replaced; choose another --output_dir"):
-        RunState(tmp_path, SETTINGS, overwrite=True)
+        open_run(tmp_path, SETTINGS, overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
@@ -83,18 +76,8 @@ def test_a_run_that_lacks_its_last_files_completes_them(
         part.save_pretrained(tmp_path / "model")
     words = [
         *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(tmp_path / "model")),
-        *(
-            "--eval_episodes",
-            "4",
-            "--max_turns",
-            "1",
-            "--think",
-            "false",
-            "--max_reply_length",
-            "8",
-            "--max_steps",
-            "1",
-        ),
+        *("--eval_episodes", "4", "--max_turns", "1", "--think", "false", "--max_reply_length", "8"),
+        *("--max_steps", "1"),
         *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
         *("--hub_token", "hf_secret", "--output_dir", str(tmp_path / "run")),
     ]

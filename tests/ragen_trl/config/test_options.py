@@ -128,7 +128,6 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
             {"save_strategy": "steps", "save_steps": 0.25, "max_steps": 10, "num_iterations": 2},
             "save_steps is 0.25, a checkpoint every 3 updates, but a rollout has 2,",
         ),
-        ({"env_timeout": 3.0, "env_workers": 0}, "only a step in another thread can be given up"),
         ({"window_turns": 2, "context": "actions_so_far"}, "give one of the two"),
         ({"context": "nowhere:f"}, "context is 'nowhere:f', which cannot be used"),
         ({"observation": "image", "advantage": "gae"}, "observation is 'image'"),

@@ -37,7 +37,7 @@ def chat(tiny_tokenizer: PreTrainedTokenizerFast) -> Chat:
 
 
 def played(chat: Chat, count: int, noise: float, args: StarPOConfig | None = None, **values: Any) -> list[Trajectory]:
-    return demonstrate(LAKE, args or config(), chat, WarmStartConfig(count, noise, **values), batch_size=64)
+    return demonstrate(LAKE, args or config(), chat, WarmStartConfig(count, noise, **values))
 
 
 def test_demonstrations_use_seeds_of_their_own_and_are_repeatable(chat: Chat) -> None:

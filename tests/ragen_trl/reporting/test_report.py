@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, sentence, write_report
+from ragen_trl.errors import UserError
+from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
 from tests.support.ragen_trl.reports import (
     SUMMARY,
     changed,
@@ -78,7 +79,7 @@ def test_half_a_file_is_refused_and_leaves_the_old_report(tmp_path: Path, name: 
     report = tmp_path / "report.html"
     report.write_text("the old one")
     (run / name).write_bytes(half)
-    with pytest.raises(ValueError, match=re.escape(str(run / name))):
+    with pytest.raises(UserError, match=re.escape(str(run / name))):
         write_report([run], report)
     assert report.read_text() == "the old one"
 
@@ -92,7 +93,7 @@ def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path:
     html = page([tmp_path / "run"], tmp_path)
     assert "no results yet; the last logged step is 20" in html and "<svg" in html
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunNotFoundError, match="no checkpoint"):
+    with pytest.raises(UserError, match="no checkpoint"):
         read_run(tmp_path / "empty")
 
 
