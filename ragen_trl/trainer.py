@@ -7,7 +7,6 @@ One rollout's way: ``_prepare_inputs`` → ``training_batch`` → ``_play`` → 
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -44,13 +43,12 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unlike_recorded
+from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unique_names, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
-from ragen_trl.training.model_card import has_own_card, write_agent_card
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
@@ -101,14 +99,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     _paper = {
         "title": "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning",
         "id": "2504.20073",
-        "citation": """\
-@article{wang2025ragen,
-    title        = {{RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning}},
-    author       = {Zihan Wang and others},
-    year         = 2025,
-    eprint       = {arXiv:2504.20073},
-}""",
     }
+    config_class: type[StarPOConfig] = StarPOConfig
     loss_is_scaled_for_ga = True  # as in TRL: losses of micro-batches are added up
     args: Any  # a StarPOConfig, whose fields of None TRL has filled in
     eval_dataset: Any
@@ -134,12 +126,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._extra = extra if isinstance(extra, list) else [extra]
         if readers is not None:  # one for each of TRL's functions, of which the environment's return is the first
             readers = [None, *(readers if isinstance(readers, list) else [readers])]
-        check_policy(model, args, peft_config)
+        check_policy(model, args)
         warn_of_narrowed_sampling(args)
         self.pictures, processing_class = picture_processor(model, args, processing_class)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
-        if self._tasks.ordered:
+        if train_dataset is not None or len(self._tasks.specs) > 1:
             args.shuffle_dataset = False  # TRL would mix rows of different rollouts
         if isinstance(model, str):
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
@@ -147,7 +139,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         beta, args.beta = args.beta, 0.0
         super().__init__(
             model=model,
-            reward_funcs=[checks.environment_return, *self._extra],
+            reward_funcs=[checks.environment_return, *map(checks.finite_rewards, self._extra)],
             args=args,
             train_dataset=self._tasks.rows,
             eval_dataset=self._rows_to_evaluate(eval_dataset, held_out=True),
@@ -430,15 +422,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.state.num_input_tokens_seen += sum(summary.tokens for summary in rollout.summaries)
         tokens = float(self.state.num_input_tokens_seen)
         self.record("train", {**figures, **logged, "rollout/seconds": seconds, "num_tokens": tokens})
-        if self.rollouts_before < self.args.curriculum_rollouts:
-            self.record("train", metrics.mean_difficulties(rollout.summaries, known, self._tasks.difficulty))
         return rollout
 
     def _played(self, rows: Sequence[Mapping[str, Any]], starts: list[Start]) -> list[Trajectory]:
-        envs = self._envs.take([self._tasks.spec(self._tasks.index(row)) for row in rows])
+        envs = self._envs.take([self._tasks.evaluated[row["env_index"]] for row in rows])
         with self.unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        checks.check_played(played, starts, strict=len(self._tasks.specs) > 1 or bool(self._extra))
+        checks.check_played(played, starts)
         return played
 
     def _play_together(
@@ -462,7 +452,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """What was played with the rewards of all functions, and what these functions logged.
 
         Raises:
-            ValueError: If a reward is not finite; NaN of a function is TRL's ``None``: it gave none.
+            ValueError: If a reward is not finite.
         """
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         reads = bool(self._extra) or self.log_completions  # the text of completions
@@ -480,7 +470,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             by_function = dict(zip(self.reward_func_names, rewards.T.tolist(), strict=True))
             texts = gather_object(prompts), gather_object(completions)
             trl_seams.show_completions(self, *texts, by_function, columns)
-        pairs = [(one, self._tasks.index(row)) for one, row in zip(played, rows, strict=True)]
+        pairs = [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
         # An episode whose environment failed says nothing about the policy: it has no outcome.
         rewards[[summary.failed for summary in summaries]] = torch.nan
@@ -695,7 +685,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         began = time.perf_counter()
         size = self.num_generations_eval
         rows = [dict(row) for row in dataset for _ in range(size)]
-        names, parts = self._tasks.names_in_evaluation, list[RolloutBatch]()
+        names, parts = unique_names(self._tasks.evaluated), list[RolloutBatch]()
         for first in range(0, len(rows), at_once):
             places = range(first, min(first + at_once, len(rows)))
             starts = [
@@ -726,12 +716,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As in TRL; beside the model are its card and ``play.json``, which says how it is played with.
+        """As in TRL; beside the model is ``play.json``, which says how it is played with.
 
         Checkpoints of FSDP2 with ``state_dict_type: SHARDED_STATE_DICT`` have no whole weights; what a
         user asks for does.
         """
-        folder, run = Path(output_dir or self.args.output_dir), Path(self.args.output_dir)
+        folder = Path(output_dir or self.args.output_dir)
         plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
         if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
             self._save(str(folder), self.accelerator.get_state_dict(self.model))
@@ -740,16 +730,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if self.pictures is not None:
                 self.pictures.save(folder)
             save_play_options(folder, self._tasks.specs, self.args)
-        if self.is_world_process_zero() and not (_internal_call or has_own_card(run) or has_own_card(folder)):
-            self.create_model_card(run.name)
-            if folder != run:
-                shutil.copyfile(run / "README.md", folder / "README.md")
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """As in TRL, with what the agent plays in place of a question to a chat model."""
-        super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            write_agent_card(Path(self.args.output_dir), self._tasks.specs, self.args)
 
     # Weights
 

@@ -300,8 +300,7 @@ def regression_loss(
     logprobs: torch.Tensor,
     ref_logprobs: torch.Tensor,
     action_mask: torch.Tensor,
-    returns: torch.Tensor,
-    soft_values: torch.Tensor,
+    advantages: torch.Tensor,
     beta2: float,
     scale: Literal["unit", "paper"] = "unit",
     normaliser: torch.Tensor | float | None = None,
@@ -309,7 +308,7 @@ def regression_loss(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
-    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2, \qquad
+    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - A_i\bigr)^2, \qquad A_i = R_i - V^*_i, \qquad
        \Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})
 
     The environment's part cancels, so only sampled tokens count. ``"unit"`` divides by :math:`2 \beta_2`. That keeps
@@ -319,21 +318,20 @@ def regression_loss(
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         ref_logprobs: (B, T) the same under the reference, without gradient.
         action_mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
-        returns: (B,) raw returns R.
-        soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
+        advantages: (B,) raw returns minus V* of the start states, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
         normaliser: n, trajectories of the whole batch; unset: those in ``action_mask``.
         parts: For parts of trajectories: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
     Returns:
-        The loss, Δ (B,), and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
+        The loss, Δ (B,), and the residuals (B,) :math:`\beta_2 \Delta - A`.
     """
     used = action_mask.bool()
     elsewhere, share = parts or (0.0, 1.0)
     wide = torch.promote_types(logprobs.dtype, torch.float32)
     log_ratios = elsewhere + (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
-    residuals = beta2 * log_ratios - (returns - soft_values)
+    residuals = beta2 * log_ratios - advantages
     losses, filler = residuals.square(), ~used.any(dim=1)
     # A row's value is a share of its trajectory's loss, its gradient the whole loss's gradient by the row's own tokens.
     total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()

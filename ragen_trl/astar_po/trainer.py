@@ -67,20 +67,12 @@ class AStarPOTrainer(StarPOTrainer):
     _paper = {
         "title": "Accelerating RL for LLM Reasoning with Optimal Advantage Regression",
         "id": "2505.20686",
-        "citation": """\
-@article{brantley2025accelerating,
-    title        = {{Accelerating RL for LLM Reasoning with Optimal Advantage Regression}},
-    author       = {Kianté Brantley and others},
-    year         = 2025,
-    eprint       = {arXiv:2505.20686},
-}""",
     }
 
+    config_class = AStarPOConfig
     reference: Reference  # type: ignore[assignment]  # here there always is one
 
     def __init__(self, model: Any, env: Any = None, args: Any = None, *more: Any, **kwargs: Any) -> None:
-        if args is not None and not isinstance(args, AStarPOConfig):
-            raise OptionError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
         super().__init__(model, env, args, *more, **kwargs)
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
@@ -122,14 +114,7 @@ class AStarPOTrainer(StarPOTrainer):
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, name, error)
             self._reference_episodes += samples.num_played
             return
-        episodes, played = self.values[task].episodes, self.values[task].played
-        self._reference_episodes += episodes  # cached ones count, too: some run played them
-        if self.accelerator.is_main_process and played < episodes:
-            logger.warning(
-                "%d of the %d episodes behind V* of %s are from the cache; set another reward_version if an "
-                "environment or a reward function pays otherwise now",
-                *(episodes - played, episodes, name),
-            )
+        self._reference_episodes += self.values[task].episodes  # cached ones count, too: some run played them
 
     def _value_settings(self, task: int) -> dict[str, Any]:
         """What V* of an environment depends on beside the reference and the start seed.
@@ -193,8 +178,7 @@ class AStarPOTrainer(StarPOTrainer):
             logprobs,
             reference,
             mask,
-            returns=advantages,  # V* is subtracted already
-            soft_values=torch.zeros_like(advantages),
+            advantages,
             beta2=args.beta2,
             scale=args.loss_scale,
             normaliser=inputs["step_trajectories"],
@@ -233,7 +217,7 @@ class AStarPOTrainer(StarPOTrainer):
         """
         found = []
         for place, row in enumerate(rows, self.accelerator.process_index * len(rows)):
-            task, seed = self._tasks.index(row), row["seed"]
+            task, seed = row["env_index"], row["seed"]
             values = self.values[task]
             if values.starts[seed].zero_variance:
                 group = place // self.num_generations

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, select_rows, whole_rows
-from ragen_trl.batching.shared_prefixes import prefix_order
+from ragen_trl.batching.shared_prefixes import pass_order
 from ragen_trl.system.float64 import float64_tensor
 
 
@@ -54,10 +54,7 @@ def micro_batches(
             of_update = select_rows(batch, rows, most)
             lengths = of_update["completion_mask"].sum(dim=1)
             prompts = of_update["prompt_mask"] * (lengths > 0)[:, None]  # filler has no token
-            if shares_prefixes:
-                order = prefix_order(*whole_rows({**of_update, "prompt_mask": prompts}))
-            else:
-                order = torch.argsort(prompts.sum(dim=1) + lengths, stable=True)
+            order = pass_order(*whole_rows({**of_update, "prompt_mask": prompts}), shares_prefixes)
             for chosen in order.tensor_split(filled):
                 parts.append(cut_to_longest({key: chosen_rows(value, chosen) for key, value in of_update.items()}))
     return [dict(part) for part in parts]

@@ -20,14 +20,13 @@ def picture_inputs(
 
     Rows that are filler keep their prompt only, and with it the pictures of the prompt. Returned are the ids, in which
     parts of pictures that nobody reads are padding, and ``pixel_values``, ``image_grid_thw`` and ``num_images`` of the
-    pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures. `ValueError` if the parts in a
-    row do not belong to its first pictures.
+    pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures.
     """
     parts = ids == processor.image_id
     read = parts & attention.bool()
     shown: list[Picture] = []
     counts: list[int] = []
-    for row, (left, of_row) in enumerate(zip(read.sum(dim=1).tolist(), pictures, strict=True)):
+    for left, of_row in zip(read.sum(dim=1).tolist(), pictures, strict=True):
         before = len(shown)
         for picture in of_row:
             if left <= 0:
@@ -35,11 +34,6 @@ def picture_inputs(
             rows, columns = processor.grid(picture)
             shown.append(picture)
             left -= rows * columns
-        if left:
-            raise ValueError(
-                f"row {row} has {int(read[row].sum())} tokens of pictures, which are not those of its first pictures "
-                f"of {len(of_row)}"
-            )
         counts.append(len(shown) - before)
     ids = ids.masked_fill(parts & ~read, processor.pad_id)
     if not shown:

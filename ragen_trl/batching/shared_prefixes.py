@@ -115,11 +115,13 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
     )
 
 
-def prefix_order(ids: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
-    """(B,) indices of (B, S) rows, ordered so each is next to the one with which it has the longest common beginning.
+def pass_order(ids: torch.Tensor, attention: torch.Tensor, shares_prefixes: bool) -> torch.Tensor:
+    """(B,) indices of (B, S) rows, ordered so rows of one pass have little padding or, shared, begin alike.
 
-    ``attention`` is 0 at padding; rows of padding alone come first.
+    That is by length, or each next to the row with which it has the longest common beginning; empty rows come first.
     """
+    if not shares_prefixes:
+        return attention.sum(dim=1).argsort(stable=True)
     rows, used = ids.cpu().numpy(), attention.bool().cpu().numpy()
     return torch.tensor(_sorted([row[places] for row, places in zip(rows, used, strict=True)]), device=ids.device)
 

@@ -36,7 +36,7 @@ from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollbac
 from ragen_trl.policies.models import check_model, check_policy, is_adapter, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
-from ragen_trl.reporting.report import results_table, write_report
+from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
@@ -45,7 +45,6 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
-from ragen_trl.training.model_card import add_results
 from ragen_trl.training.training_bar import TrainingBar, show_progress
 
 Say = Callable[[str], None]
@@ -94,7 +93,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     evaluation_seeds(run.eval_episodes)
     if args.eval_strategy != "no":
         selection_seeds(args.num_eval_seeds)
-    check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
+    check_policy(run.model, args)
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
@@ -258,8 +257,6 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     with logged_failure(f"no report on {folder}"):
         write_report([folder], folder / "report.html")
-    others = summary["eval_env_kwargs"] if summary["eval_env_kwargs"] != summary["env_kwargs"] else None
-    add_results(folder / "model", results_table(summary), json.dumps(others) if others else "")
 
 
 def _summary(

@@ -20,13 +20,18 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from peft import PeftModel
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.algorithms.losses import value_loss
 from ragen_trl.batching.batch import sampled_mask, segment_batch, select_rows, turn_columns, whole_rows
-from ragen_trl.batching.shared_prefixes import prefix_order, share_prefixes
+from ragen_trl.batching.shared_prefixes import pass_order, share_prefixes
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
 from ragen_trl.system.atomic import replacing
@@ -34,15 +39,14 @@ from ragen_trl.system.shards import (
     divide_by_layer,
     equalise,
     is_divided,
-    load_whole_optimizer,
     part,
     part_of,
     whole,
     whole_on_first,
-    whole_optimizer,
 )
 from ragen_trl.trajectory import Trajectory, Turn
 
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
 _FILLER = Trajectory((Turn((0,), (0,), (), observation="", reply="", reward=0.0),), seed=0)
 
@@ -219,7 +223,8 @@ class Critic:
 
     def save(self, path: Path) -> None:
         """Write weights and optimizer to a file, however the critic was divided; all processes call it."""
-        saved = {"weights": whole_on_first(self._trained), "optimizer": whole_optimizer(self._optimizer)}
+        moments = get_optimizer_state_dict(self.network, self._optimizer, options=_WHOLE)
+        saved = {"weights": whole_on_first(self._trained), "optimizer": moments}
         if self._accelerator.is_main_process:
             with replacing(path) as partial_file:
                 torch.save(saved, partial_file)
@@ -230,7 +235,7 @@ class Critic:
         for name, value in self._trained.items():
             held = part(value)
             held.copy_(part_of(saved["weights"][name].to(held), value))
-        load_whole_optimizer(self._optimizer, saved["optimizer"])
+        set_optimizer_state_dict(self.network, self._optimizer, saved["optimizer"], options=_WHOLE)
 
     def _fit(self, targets: torch.Tensor, old_values: torch.Tensor) -> dict[str, float]:
         """How well the old values predict the targets, (tokens,) each, over all processes; empty if there are none."""
@@ -299,9 +304,7 @@ class Critic:
         """
         chosen = list(rows)
         ids, attention = (column[chosen] for column in whole_rows(batch))
-        shares = self.network.shares_prefixes
-        order = prefix_order(ids, attention) if shares else attention.sum(dim=1).argsort(stable=True)
-        chosen = [chosen[place] for place in order.tolist()]
+        chosen = [chosen[place] for place in pass_order(ids, attention, self.network.shares_prefixes).tolist()]
         count = -(-len(chosen) // self._batch_size)
         if self.is_divided:  # every pass gathers weights
             most = torch.tensor(count, device=self._accelerator.device)

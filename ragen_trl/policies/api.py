@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 _LONGEST_WAIT = 60.0  # seconds between two attempts
 _EXCERPT = 300  # characters of a server's text in a message
 _PASSING = (200, 408, 409, 425, 429)  # may pass, as those from 500 on; some gateways report a failure with 200
-_REMEDIES = {  # for statuses that will not pass
-    401: "set OPENAI_API_KEY to a key that this server knows",
-    402: "the account is out of credit: top it up and repeat the command",
-    404: "check the base URL (most end in /v1) and the name of the model",
-}
-_OTHER_REMEDY = "leave out an option that it does not know (leave_out, token_limit), or make the conversation shorter"
 BREAK = "\u200b"  # a zero-width space
 _CONTROL = re.compile(
     r"<\|[^\s<>|]{1,64}\|?>|<[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>"  # ChatML, Llama 3, Phi; Gemma 4; DeepSeek
@@ -158,11 +152,11 @@ class ApiClient:
             status, why = response.status_code, f"HTTP {response.status_code}: {self._excerpt(response.text)}"
             if status == 200 and (answer := read_answer(response.text)) is not None:
                 return answer
-            if status == 429 and "insufficient_quota" in response.text:
-                status = 402
-            if status not in _PASSING and status < 500:
-                remedy = _REMEDIES.get(status, _OTHER_REMEDY)
-                raise ApiError(f"{self.url} refuses this request ({why}); {remedy}")
+            if (status not in _PASSING and status < 500) or "insufficient_quota" in response.text:
+                raise ApiError(
+                    f"{self.url} refuses this request ({why}); check OPENAI_API_KEY, the base URL (most end in /v1), "
+                    "the name of the model, and options that this server may not know (leave_out, token_limit)"
+                )
             wait = response.headers.get("Retry-After", "")
             asked = float(wait) if wait.isdecimal() else 0.0  # a date, which no server of models sends, is none
         raise ApiError(

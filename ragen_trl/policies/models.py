@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
-from peft import LoraConfig, PeftConfig, PeftModel
+from peft import LoraConfig, PeftModel
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME
 from transformers.utils.hub import extract_commit_hash
@@ -76,13 +76,10 @@ def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
             adapter.base_model_name_or_path = str(Path(base).resolve())
 
 
-def check_policy(
-    model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig, adapter: PeftConfig | None
-) -> None:
-    """Check a trainer's policy, if it has a name by its configuration; ``adapter`` is TRL's ``peft_config``.
+def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig) -> None:
+    """Check a trainer's policy, if it has a name by its configuration; ``None`` is the embedded one.
 
-    ``model`` is ``None`` for the embedded one. `UnsupportedModelError` if no weight of it is trained, if it cannot see
-    what it is shown, or as `check_supported`.
+    `UnsupportedModelError` if it cannot see what it is shown, or as `check_supported`.
     """
     if model is None:
         if args.observation == "image":
@@ -95,11 +92,6 @@ def check_policy(
         config = check_model(model, given.get("revision"), bool(given.get("trust_remote_code", args.trust_remote_code)))
     else:
         config = model.config
-        if adapter is None and not any(weight.requires_grad for weight in model.parameters()):
-            raise UnsupportedModelError(
-                "no weight of the model is trained (requires_grad is False for all), so the run would learn nothing; "
-                "load a saved adapter with PeftModel.from_pretrained(..., is_trainable=True), or give a peft_config"
-            )
         if not args.use_vllm:
             check_supported(model)
     if args.observation == "image":

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase, TopKLogitsWarper, TopPLogitsWarper
 
+from ragen_envs.reply_format import END_ANSWER
 from ragen_trl.config.options import check_range
 from ragen_trl.errors import NotFiniteError, OptionError
-from ragen_trl.rollout.control_tokens import END_ANSWER
 from ragen_trl.system.float64 import in_float64
 
 

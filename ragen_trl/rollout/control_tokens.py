@@ -8,15 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ragen_envs.reply_format import TAGS
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 BREAK = "\u200b"  # a zero-width space
 # Added tokens that are not special, but in brackets, like Qwen3's <tool_call>. Others are words and lines.
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-"""The tags of the reply format, as in ``ragen_envs.reply_format``."""
-THINK, END_THINK, ANSWER, END_ANSWER = TAGS
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 """The tags of calls, as in ``ragen_envs.CallFormat``."""
 _NO_TAG = f"(?:(?!{'|'.join(map(re.escape, TAGS))}).)*"

@@ -34,7 +34,9 @@ class Tasks:
     JSON. Its rows are played in their order, then again and again, each time in an order drawn from ``args.seed``.
 
     Attributes:
-        specs: The environments, in an order that all processes share. Evaluation may add others after them.
+        specs: The environments, in an order that all processes share.
+        names: Their names, all different, for metrics.
+        evaluated: The same, and after them those that only evaluation plays; ``env_index`` of a row is a place here.
         rows: What is trained on, one row per group in the order of play: the columns above, ``prompt``, ``env_index``.
     """
 
@@ -45,7 +47,6 @@ class Tasks:
                 "a column 'env', beside 'seed'"
             )
         self._args, self._from_dataset, size = args, dataset is not None, args.groups_per_generation
-        self._hardness: list[seeds.Hardness] = []
         if dataset is not None:
             rows, self.specs = _described(dataset, [], "train_dataset", seeds.EVALUATION_END)
             if len(rows) < size or args.curriculum_rollouts:
@@ -60,33 +61,9 @@ class Tasks:
         else:
             assert env is not None
             self.specs = env_specs(env, args)
-            if args.curriculum_rollouts:
-                self._hardness = [_hardness_of(spec, args) for spec in self.specs]
-            self.rows = self._made_up(seeds.training_starts(args, len(self.specs), self._hardness))
-        self._evaluated = self.specs
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the order of the rows matters: several environments come in proportion, or a user chose it."""
-        return self._from_dataset or len(self.specs) > 1
-
-    @property
-    def names(self) -> list[str]:
-        """Different names of the environments, for metrics."""
-        return unique_names(self.specs)
-
-    @property
-    def names_in_evaluation(self) -> list[str]:
-        """The same for evaluation, which may play further environments."""
-        return unique_names(self._evaluated)
-
-    def spec(self, task: int) -> EnvSpec:
-        """The environment of a row with this index, in training or in evaluation."""
-        return self._evaluated[task]
-
-    def index(self, row: Mapping[str, Any]) -> int:
-        """Place of a row's environment in ``specs``."""
-        return int(row["env_index"])
+            hardness = [_hardness_of(spec, args) for spec in self.specs] if args.curriculum_rollouts else []
+            self.rows = self._made_up(seeds.training_starts(args, len(self.specs), hardness))
+        self.names, self.evaluated = unique_names(self.specs), self.specs
 
     def starts(self) -> dict[int, list[int]]:
         """Seeds of all different start states, by the index of their environment, in the order of the rows."""
@@ -100,14 +77,22 @@ class Tasks:
         return dict(self.rows[self._first_rows[task, seed]])
 
     def digest_of_columns(self, task: int) -> str:
-        """SHA-256 of the user's columns of an environment's start states; empty without such columns."""
+        """SHA-256 of the user's columns of an environment's start states; empty without such columns.
+
+        `OptionError` if a start state has other columns in another row: its V* could only be of one of them.
+        """
         own = [name for name in self.rows.column_names if name not in _OF_START_STATES]
         if not own:
             return ""
-        rows = [(seed, self.row(task, seed)) for seed in sorted(self.starts()[task])]
-        shown = [{"seed": seed, **{name: row[name] for name in own}} for seed, row in rows]
-        texts = [json.dumps(row, sort_keys=True, default=repr) for row in shown]
-        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        texts: dict[int, str] = {}
+        for (env, seed), row in zip(self._starts, self.rows.select_columns(own), strict=True):
+            text = json.dumps({"seed": seed, **row}, sort_keys=True, default=repr)
+            if env == task and texts.setdefault(seed, text) != text:
+                raise OptionError(
+                    f"train_dataset has seed {seed} of {self.names[task]} in two rows with different {own}, which "
+                    "reward functions read; A*-PO has one value for each start state: use another seed"
+                )
+        return hashlib.sha256("\n".join(texts[seed] for seed in sorted(texts)).encode()).hexdigest()
 
     @cached_property
     def _starts(self) -> list[tuple[int, int]]:
@@ -133,7 +118,7 @@ class Tasks:
         column ``kwargs``, an environment of the run has the run's arguments.
         ``held_out`` rows, by which a checkpoint may be chosen, must not be trained on.
         """
-        rows, self._evaluated = _described(dataset, self._evaluated, "eval_dataset", 0, len(self.specs))
+        rows, self.evaluated = _described(dataset, self.evaluated, "eval_dataset", 0, len(self.specs))
         for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True) if held_out else ()):
             if start in self._first_rows:
                 raise OptionError(
@@ -163,10 +148,6 @@ class Tasks:
         if attempt >= REFILL_ATTEMPTS or begin + size > seeds.WARM_START:
             raise OptionError(f"no seeds are left for extra rollout {attempt} of rollout {rollout}; lower max_refills")
         return [{**self.rows[row], "seed": begin + place} for place, row in enumerate(now)]
-
-    def difficulty(self, task: int, seed: int) -> float:
-        """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum."""
-        return self._hardness[task](seed)
 
     def _made_up(self, starts: Sequence[tuple[int, int]]) -> Dataset:
         envs = [self.specs[env] for env, _ in starts]

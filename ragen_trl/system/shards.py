@@ -23,11 +23,6 @@ def is_divided(value: torch.Tensor) -> bool:
     return isinstance(value, DTensor) or _zero3(value) is not None
 
 
-def whole_shape(value: torch.Tensor) -> tuple[int, ...]:
-    """The shape of the whole parameter."""
-    return tuple(value.shape if _zero3(value) is None else _zero3(value).ds_shape)
-
-
 def part(value: torch.Tensor) -> torch.Tensor:
     """What this process holds of a parameter, sharing its memory; all of it where it is not divided."""
     held = value.detach()
@@ -84,24 +79,6 @@ def whole_on_first(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
         if is_first:
             found[name] = gathered.cpu()
     return found
-
-
-def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimizer's state with whole moments, as `whole_on_first` gives them."""
-    saved: dict[str, Any] = optimizer.state_dict()
-    return {**saved, "state": {index: whole_on_first(state) for index, state in saved["state"].items()}}
-
-
-def load_whole_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Read what `whole_optimizer` gave, divided as the parameters are."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    states = {index: dict(state) for index, state in saved["state"].items()}
-    for index, state in states.items():
-        value = parameters[index]
-        for name, moment in state.items():
-            if moment.shape and isinstance(value, DTensor):  # a count of steps has no shape
-                state[name] = distribute_tensor(moment.to(value.device), value.device_mesh, value.placements)
-    optimizer.load_state_dict({**saved, "state": states})
 
 
 def any_nonzero(values: Iterable[torch.Tensor]) -> bool:

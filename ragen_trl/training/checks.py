@@ -4,16 +4,18 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, NoReturn, TypeAlias
 
 import torch
-from peft import PeftModel
 from transformers import PreTrainedModel
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.training.launch import use_one_device
+from ragen_trl.trajectory import Trajectory
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
@@ -25,11 +27,11 @@ _AFTER_NOT_FINITE = (
 )
 
 
-def own_arguments(kind: type, args: Any) -> StarPOConfig:
+def own_arguments(kind: Any, args: Any) -> StarPOConfig:
     """A copy of a trainer's configuration; `OptionError` if it is none, or one of another trainer."""
-    if not isinstance(args, StarPOConfig):
-        given = args if args is None or isinstance(args, str) else f"a {type(args).__name__}"
-        raise OptionError(f"args is {given}; pass a StarPOConfig, which says where the run goes and how it plays")
+    if not isinstance(args, kind.config_class):
+        given, wanted = f"a {type(args).__name__}", kind.config_class.__name__
+        raise OptionError(f"args is {given}; pass a {wanted}, which says where the run goes and how it plays")
     if args._trainer not in (None, *(one.__name__ for one in kind.__mro__)):
         raise OptionError(
             f"args is a {type(args).__name__}, most of whose options {kind.__name__} does not read; make a "
@@ -48,8 +50,36 @@ def environment_return(episode_return: list[float], **_: Any) -> list[float]:
     return episode_return
 
 
+def finite_rewards(function: RewardFunction) -> RewardFunction:
+    """The reward function, with a check that names it: a NaN in its list TRL would take for ``None``, no score."""
+    if isinstance(function, str | torch.nn.Module):
+        return function
+    inner = function.func if isinstance(function, partial) else function
+    name = getattr(inner, "__name__", type(inner).__name__)
+
+    def checked(rewards: Any, trajectories: Sequence[Trajectory]) -> list[Any]:
+        listed = list(rewards)
+        for reward, one in zip(listed, trajectories, strict=False):  # TRL counts them
+            if reward is not None and not math.isfinite(reward):
+                raise UserError(
+                    f"reward function {name} returned {reward} for a trajectory of seed {one.seed} with return "
+                    f"{one.episode_return:g}; return a finite number, or None for no score"
+                )
+        return listed
+
+    def called(**columns: Any) -> list[Any]:
+        return checked(function(**columns), columns["trajectory"])
+
+    async def awaited(**columns: Any) -> list[Any]:
+        return checked(await function(**columns), columns["trajectory"])
+
+    made = awaited if iscoroutinefunction(inner) or iscoroutinefunction(type(inner).__call__) else called
+    made.__name__ = name
+    return made
+
+
 def check_launch(trainer: Any) -> None:
-    """Refuse a policy that cannot learn, processes that cannot train together, ``merge_lora`` where it may not be."""
+    """Refuse a policy that cannot learn, processes that cannot train together, ``merge_lora`` of divided weights."""
     if not any(value.requires_grad for value in trainer.model.parameters()):
         raise OptionError(
             "no parameter of the model is trainable, so a run would learn nothing; load an adapter with "
@@ -64,28 +94,18 @@ def check_launch(trainer: Any) -> None:
         raise OptionError(
             "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
         )
-    if trainer.args.merge_lora and not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
-        raise OptionError("merge_lora is True, but the model has no adapter; train LoRA (lora_r), or leave it off")
     if trainer.args.merge_lora and (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
         held = trainer.accelerator.distributed_type.value
         raise OptionError(f"merge_lora is True, but {held} holds the weights that it changes; leave it off, or use DDP")
 
 
-def check_played(trajectories: Any, starts: Sequence[Start], strict: bool) -> None:
-    """Raise `UserError` unless ``rollout`` returned one trajectory per start, in their order.
-
-    ``strict``: a place says more than its start state (an environment, columns for reward functions), so outcome seeds
-    are compared, too, where the hook has not left them out.
-    """
+def check_played(trajectories: Any, starts: Sequence[Start]) -> None:
+    """Raise `UserError` unless ``rollout`` returned one trajectory per start, in their order."""
     if not isinstance(trajectories, Sequence) or len(trajectories) != len(starts):
         raise UserError(f"rollout returned something else than a list of {len(starts)} trajectories, one per start")
-    for place, (trajectory, start) in enumerate(zip(trajectories, starts, strict=True)):
-        outcome = trajectory.outcome_seed if strict and trajectory.outcome_seed is not None else start.outcome_seed
-        if (trajectory.seed, outcome) != (start.seed, start.outcome_seed):
-            raise UserError(
-                f"rollout returned at place {place} a trajectory of seed {trajectory.seed} and outcome seed {outcome}, "
-                f"where the start has {start.seed} and {start.outcome_seed}; return them in the order of the starts"
-            )
+    played, asked = [one.seed for one in trajectories], [start.seed for start in starts]
+    if played != asked:
+        raise UserError(f"rollout returned seeds {played}, where the starts have {asked}; return them in that order")
 
 
 def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:

@@ -7,7 +7,7 @@ from statistics import fmean
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
-from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.system.float64 import in_float64
 
 
@@ -74,17 +74,6 @@ def _std(values: torch.Tensor) -> float:
     """The sample standard deviation without NaN; NaN for fewer than two values, as in TRL."""
     known = values[~values.isnan()]
     return known.std().item() if len(known) > 1 else math.nan
-
-
-def mean_difficulties(
-    played: Sequence[TrajectorySummary], envs: Sequence[str], difficulty: Callable[[int, int], float]
-) -> dict[str, float]:
-    """Mean difficulty of all processes' start states, of each environment: two have no common scale."""
-    found: dict[str, list[float]] = {}
-    for one in played:
-        name = f"{one.env}/difficulty" if len(set(envs)) > 1 else "difficulty"
-        found.setdefault(name, []).append(difficulty(one.task, one.seed))
-    return {name: fmean(values) for name, values in found.items()}
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:

@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import replacing
 from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.shards import (
@@ -28,7 +26,6 @@ from ragen_trl.system.shards import (
     release_zero3,
     whole,
     whole_on_first,
-    whole_shape,
 )
 
 _FILE = "reference.safetensors"
@@ -109,16 +106,9 @@ class Reference:
                     save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
 
     def load(self, folder: str | Path) -> None:
-        """Read the weights that ``save`` wrote; `OptionError` if they are another policy's."""
-        path = Path(folder) / _FILE
-        weights = load_file(path)
-        shapes = {name: whole_shape(value) for name, value in self._trainable().items()}
-        if shapes != {name: tuple(weight.shape) for name, weight in weights.items()}:
-            raise OptionError(
-                f"{path} belongs to another policy; resume with the model and adapter settings that the run began with"
-            )
-        self._weights, self._parts, self._fingerprint = weights, set[str](), None
-        self._is_base = self._is_fresh_lora(weights)
+        """Read the weights that ``save`` wrote of this policy."""
+        self._weights, self._parts, self._fingerprint = load_file(Path(folder) / _FILE), set[str](), None
+        self._is_base = self._is_fresh_lora(self._weights)
         self._align()
         self.reanchored = True
 
@@ -181,13 +171,3 @@ class Reference:
 
 def _plain_name(name: str) -> str:
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
-
-
-def _stable(settings: Any) -> Any:
-    if isinstance(settings, dict):
-        return {
-            str(name): _stable(value)
-            for name, value in settings.items()
-            if name not in _VOLATILE and not str(name).startswith("_")
-        }
-    return sorted(settings) if isinstance(settings, set) else settings

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, Trainer
 
 from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, whole_rows
 from ragen_trl.batching.pictures import picture_inputs
-from ragen_trl.batching.shared_prefixes import PackedModel, prefix_order
+from ragen_trl.batching.shared_prefixes import PackedModel, pass_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.models import FAMILIES, UnsupportedModelError, check_supported
 from ragen_trl.policies.vision import PictureProcessor
@@ -59,8 +59,7 @@ class Scorer:
         count, width = batch["completion_ids"].shape
         if rows_a_pass is None or rows_a_pass >= count:
             return self._one_pass(model, batch, entropies, router_loss)
-        ids, attention = whole_rows(batch)
-        order = prefix_order(ids, attention) if self.shares_prefixes else attention.sum(dim=1).argsort(stable=True)
+        order = pass_order(*whole_rows(batch), self.shares_prefixes)
         passes = []
         for rows in order.split(rows_a_pass):  # none wider than its longest row
             part = cut_to_longest({name: chosen_rows(batch[name], rows) for name in _READ if name in batch})

@@ -134,7 +134,7 @@ BETA = 0.3
 def batch(seed: int = 0) -> dict[str, Any]:
     """Arguments for four trajectories of up to 6 tokens."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = {"logprobs": (4, 6), "ref_logprobs": (4, 6), "returns": (4,), "soft_values": (4,)}
+    shapes = {"logprobs": (4, 6), "ref_logprobs": (4, 6), "advantages": (4,)}
     drawn = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     return {**drawn, "action_mask": MASK, "beta2": BETA}
 
@@ -158,20 +158,19 @@ def test_a_slow_loop_agrees_on_the_regression(seed: int) -> None:
         for t in range(6):
             if MASK[row, t]:
                 log_ratio += (arguments["logprobs"][row, t] - arguments["ref_logprobs"][row, t]).item()
-        advantage = (arguments["returns"][row] - arguments["soft_values"][row]).item()
-        total += (BETA * log_ratio - advantage) ** 2
+        total += (BETA * log_ratio - arguments["advantages"][row].item()) ** 2
     paper, log_ratios, residuals = regression_loss(**arguments, scale="paper")
     unit, _, _ = regression_loss(**arguments)
     assert paper.item() == pytest.approx(total / 4, abs=1e-12)
     assert unit.item() == pytest.approx(total / 4 / (2 * BETA), abs=1e-12)
-    torch.testing.assert_close(residuals, BETA * log_ratios - (arguments["returns"] - arguments["soft_values"]))
+    torch.testing.assert_close(residuals, BETA * log_ratios - arguments["advantages"])
 
 
 def test_on_the_unit_scale_the_gradient_is_that_of_reinforce_with_what_is_left_of_the_advantage() -> None:
     arguments = batch()
     loss, slope = loss_and_gradient(arguments)
     log_ratios = ((arguments["logprobs"] - arguments["ref_logprobs"]) * MASK).sum(dim=1)
-    advantages = arguments["returns"] - arguments["soft_values"] - BETA * log_ratios
+    advantages = arguments["advantages"] - BETA * log_ratios
     torch.testing.assert_close(slope, -advantages[:, None] * MASK / 4)
     paper_loss, paper_slope = loss_and_gradient(arguments, scale="paper")
     torch.testing.assert_close(paper_slope, 2 * BETA * slope)

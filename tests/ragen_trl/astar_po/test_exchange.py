@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from datasets import Dataset
 
 from ragen_trl import AStarPOConfig
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.astar_runs import Spy
 from tests.support.ragen_trl.trainers import small_trainer
 
@@ -53,3 +55,15 @@ def test_both_stages_and_exchanged_starts_have_the_columns_of_their_own_row(tmp_
         assert values.starts[seed].mean == seed - 10_000.0
     for seed in values.trainable:
         assert seed - 10_000.0 < values.starts[seed].mean < seed - 9_999.0
+
+
+def test_a_start_state_with_two_rows_of_columns_is_refused_where_rewards_read_them(tmp_path: Path) -> None:
+    """Regression: V* was silently of the first row's columns."""
+
+    def bonus(bonus: list[float], **_: Any) -> list[float]:
+        return bonus
+
+    twice = {"seed": [*SEEDS[1:], SEEDS[1]], "bonus": [0.0] * 7 + [1.0]}
+    make(tmp_path, twice).estimate_values()  # no reward function reads them
+    with pytest.raises(OptionError, match="seed 10001 of Bandit-v0 in two rows with different \\['bonus'\\]"):
+        make(tmp_path, twice, reward_funcs=[bonus]).estimate_values()

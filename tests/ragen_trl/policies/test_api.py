@@ -9,9 +9,9 @@ import gymnasium
 import pytest
 
 from ragen_envs import AgentTurns
+from ragen_envs.reply_format import TAGS
 from ragen_trl.policies.api import BREAK, Answer, ApiCache, ApiClient, ApiPolicy, broken
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.rollout.control_tokens import TAGS
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory

@@ -59,16 +59,10 @@ def test_what_may_pass_is_tried_again() -> None:
 QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insufficient_quota"}}))
 
 
-@pytest.mark.parametrize(
-    ("fault", "remedy"),
-    [
-        *((Fault(401, "who?"), "OPENAI_API_KEY"), (Fault(402, "pay"), "credit"), (Fault(404, "no m"), "base URL")),
-        *((QUOTA, "credit"), (Fault(301), "leave_out"), (Fault(400, "bad seed"), "leave_out")),
-    ],
-)
-def test_what_will_not_pass_is_said_at_once(fault: Fault, remedy: str) -> None:
+@pytest.mark.parametrize("fault", [Fault(401, "who?"), QUOTA, Fault(301), Fault(400, "bad seed")])
+def test_what_will_not_pass_is_said_at_once(fault: Fault) -> None:
     with OpenAIServer(fault=first(fault)) as server:
-        with pytest.raises(ApiError, match=f"{server.url}.*{remedy}"):
+        with pytest.raises(ApiError, match=f"{server.url}.*refuses.*leave_out"):
             client(server).complete(ASK)
     assert len(server.asked) == 1
 

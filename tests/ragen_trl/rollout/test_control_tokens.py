@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, random_action
+from ragen_envs.reply_format import TAGS
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule
-from ragen_trl.rollout.control_tokens import BREAK, TAGS
+from ragen_trl.rollout.control_tokens import BREAK
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_envs.registered import IDS

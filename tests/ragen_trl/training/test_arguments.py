@@ -1,7 +1,6 @@
-"""A trainer's arguments and options as users of TRL's GRPOTrainer give them, how long a run is, and a model's card."""
+"""A trainer's arguments and options as users of TRL's GRPOTrainer give them, and how long a run is."""
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.rollout.environments import EnvSpec
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.trainers import (
-    LAKE,
     lottery,
     parameters,
     small_model,
@@ -49,25 +47,10 @@ def test_trls_trainer_takes_no_argument_that_is_unknown_here() -> None:
     assert theirs - ours == {"tools", "rollout_func", "environment_factory"}  # an environment and a hook instead
 
 
-# The card beside a saved model
-
-
-def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
-    trainer = small_trainer(
-        tmp_path / "run", EnvSpec(LAKE, {"is_slippery": False}), filter_ratio=0.5, max_turns=3, max_actions_per_turn=1
-    )
-    trainer.save_model(str(tmp_path / "model"))
-    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    assert "time machine" not in card and "huggingface.co/None" not in card
-    assert "at most 3 turns of 1 actions, 10 in all. Replies\nare bare actions." in card
-    (command,) = [line for line in card.splitlines() if line.startswith("python -m ragen_trl eval")]
-    assert shlex.split(command)[-2:] == ["--env", 'ragen/FrozenLake-v0:{"is_slippery": false}']
-    assert "trained with StarPO-S" in card and "## Training procedure" in card
-    assert {"play.json", "model.safetensors"} <= {path.name for path in (tmp_path / "model").iterdir()}
-    own = tmp_path / "model" / "README.md"
-    own.write_text("# What I found\n")
-    trainer.save_model(str(tmp_path / "model"))
-    assert own.read_text() == "# What I found\n"
+def test_a_model_without_trained_weights_is_refused(tmp_path: Path) -> None:
+    """Regression: a saved adapter, loaded without is_trainable, finished a run that learnt nothing."""
+    with pytest.raises(OptionError, match="is_trainable=True"):
+        small_trainer(tmp_path, lottery(), model=small_model().requires_grad_(False))
 
 
 # What TRL's own tests of ``GRPOTrainer`` ask, asked of `StarPOTrainer`: the same options and reward functions

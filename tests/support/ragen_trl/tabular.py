@@ -24,9 +24,7 @@ def arm_losses(
     one = torch.ones(1, 1)
     return torch.stack(
         [
-            regression_loss(
-                new.reshape(1, 1), old.reshape(1, 1), one, reward.reshape(1), value.reshape(1), beta, "paper"
-            )[0]
+            regression_loss(new.reshape(1, 1), old.reshape(1, 1), one, (reward - value).reshape(1), beta, "paper")[0]
             for new, old, reward in zip(logp, pi0.log(), rewards, strict=True)
         ]
     )

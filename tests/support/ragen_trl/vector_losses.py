@@ -93,8 +93,7 @@ def regression_of_trajectories(inputs: Values) -> Values:
         logp,
         double(inputs["ref_logp"]),
         double(inputs["action_mask"]),
-        double(inputs["reward"]),
-        double(inputs["v_star"]),
+        double(inputs["reward"]) - double(inputs["v_star"]),
         inputs["beta2"],
         "paper",
     )
@@ -162,7 +161,7 @@ def aggregation(inputs: Values, expected: Values) -> Values:
 def mean_square(residuals: torch.Tensor) -> torch.Tensor:
     """A*-PO's loss at the reference, where the residuals are V* - R."""
     logp = torch.zeros_like(residuals)[:, None]
-    return regression_loss(logp, logp, torch.ones_like(logp), torch.zeros_like(residuals), residuals, 1.0, "paper")[0]
+    return regression_loss(logp, logp, torch.ones_like(logp), -residuals, 1.0, "paper")[0]
 
 
 def kl_estimators(inputs: Values, expected: Values) -> Values:
