@@ -45,8 +45,8 @@ def on_main(make: Callable[[], Any]) -> Any:
 def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
     """Keep the settings that a run's results depend on in ``stages.json``; with them the same command goes on.
 
-    A folder with a finished run or other settings raises `OptionError` and is left as it is; ``overwrite`` deletes a run
-    folder first, and nothing else.
+    A folder with a finished run or other settings raises `OptionError` and is left as it is; ``overwrite`` deletes a
+    run folder first, and nothing else.
     """
     path = folder / "stages.json"
     if overwrite and folder.exists():
