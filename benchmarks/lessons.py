@@ -188,9 +188,7 @@ def played(
         return reply(turns, random)
 
     chat = make_chat(tokenizer, make_turns(env, args), args)
-    return demonstrations_from(
-        ScriptedPolicy(script), env, args, chat, seeds, keep=lambda trajectory: True, batch_size=256
-    )
+    return demonstrations_from(ScriptedPolicy(script), env, args, chat, seeds, keep=lambda trajectory: True)
 
 
 def changed(args: StarPOConfig, options: Mapping[str, Any]) -> StarPOConfig:

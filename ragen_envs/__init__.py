@@ -30,6 +30,7 @@ from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
 from ragen_envs.pictures.descriptions import description_score
+from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError, TextWorld
@@ -42,6 +43,10 @@ from ragen_envs.webshop.consistency import consistency, restates
 
 __all__ = [
     "CALL_FORMATS",
+    "END_ANSWER",
+    "END_THINK",
+    "TAGS",
+    "THINK",
     "TURN_LIMITS",
     "AgentTurns",
     "Bandit",

@@ -23,7 +23,7 @@ from accelerate.utils import gather_object
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from ragen_envs.reply_format import END_THINK, THINK
+from ragen_envs import END_THINK, THINK
 from ragen_trl.policies.model_calls import cache_name, unwrapped
 from ragen_trl.system.float64 import in_float64
 from ragen_trl.trajectory import end_of_thought

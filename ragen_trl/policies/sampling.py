@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase, TopKLogitsWarper, TopPLogitsWarper
 
-from ragen_envs.reply_format import END_ANSWER
+from ragen_envs import END_ANSWER
 from ragen_trl.config.options import check_range
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.system.float64 import in_float64

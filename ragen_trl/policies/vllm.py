@@ -16,7 +16,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
-from ragen_envs.reply_format import END_ANSWER
+from ragen_envs import END_ANSWER
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_calls import base_kept
 from ragen_trl.policies.models import context_length

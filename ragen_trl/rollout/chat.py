@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from ragen_envs import CALL_FORMATS, CallFormat
-from ragen_envs.reply_format import END_THINK, THINK
+from ragen_envs import CALL_FORMATS, END_THINK, THINK, CallFormat
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.control_tokens import ControlTokens
 from ragen_trl.trajectory import Picture

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragen_envs.reply_format import TAGS
+from ragen_envs import TAGS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
