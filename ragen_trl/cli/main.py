@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.cli.convert import FOLDER, convert_once, get_smollm2
+from ragen_trl.cli.convert import FOLDER, convert, get_smollm2
 from ragen_trl.cli.stages import is_main, launched
 from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
@@ -100,7 +100,7 @@ def _run(argv: list[str]) -> int:
 
         print(f"report: {write_report(given.runs, given.output)}")
     elif given.command == "convert":
-        convert_once(given.file.expanduser(), given.folder.expanduser())
+        convert(given.file.expanduser(), given.folder.expanduser())
     else:
         get_smollm2(given.folder.expanduser())
     return 0

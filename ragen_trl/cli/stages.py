@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.errors import OptionError
-from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.atomic import read_object, write_atomically
+
+_ADVICE = "pass --overwrite true to start again, or choose another --output_dir"
 
 
 def is_main() -> bool:
@@ -53,28 +55,20 @@ def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None
         if any(folder.iterdir()) and not path.exists():
             raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
         shutil.rmtree(folder)
-    advice = "pass --overwrite true to start again, or choose another --output_dir"
-    if "finished" in _read(path) if path.exists() else (folder / "summary.json").exists():  # or an evaluation
-        raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
+    stored = read_object(path, _ADVICE) if path.exists() else None
+    if "finished" in stored if stored is not None else (folder / "summary.json").exists():  # or an evaluation
+        raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {_ADVICE}")
     new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
-    old = _read(path)["settings"] if path.exists() else new
+    old = new if stored is None else stored.get("settings")
+    if not isinstance(old, dict):
+        raise OptionError(f"{path} is damaged (it holds no settings); {_ADVICE}")
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
-        raise OptionError(f"{folder} holds a run with other settings ({changed}); {advice}")
+        raise OptionError(f"{folder} holds a run with other settings ({changed}); {_ADVICE}")
     write_atomically(path, json.dumps({"settings": new}, indent=2))
 
 
 def finish_run(folder: Path) -> None:
     """Say that every file is written; before that, the same command writes those that are missing."""
     path = folder / "stages.json"
-    write_atomically(path, json.dumps({**_read(path), "finished": True}, indent=2))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {**stored, "settings": {**stored["settings"]}}
-    except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(
-            f"{path} is damaged ({error!r}); pass --overwrite true to start again, or choose another --output_dir"
-        ) from error
+    write_atomically(path, json.dumps({**read_object(path, _ADVICE), "finished": True}, indent=2))

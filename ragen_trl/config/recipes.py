@@ -4,8 +4,8 @@ A file has lines ``option: value``; under ``algorithms`` and ``environments`` ar
 only replaces defaults: a preset replaces the recipe, a ``--config`` file the preset, the command line all of them.
 """
 
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ import yaml
 from ragen_envs import TURN_LIMITS
 from ragen_trl.config.options import CRITIC_ADVANTAGES, TaskOptions, option_names
 from ragen_trl.errors import OptionError
+from ragen_trl.system.atomic import read_object
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
 _OF_OUR_OWN = ("defaults", "embedded", "embedded-ppo", "pretrained")
@@ -108,8 +109,6 @@ def base_model(name: str) -> str | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    with suppress(OSError, OptionError):
+        return read_object(path, "")
+    return {}

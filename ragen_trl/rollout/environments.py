@@ -19,7 +19,7 @@ from ragen_trl.rollout.contexts import context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.interfaces import Policy, Start, TurnEnv
 from ragen_trl.rollout.loop import play
-from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.atomic import read_object, write_atomically
 from ragen_trl.trajectory import Picture, Trajectory
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def load_play_options(model: str | None) -> dict[str, Any]:
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_object(path, "delete it and pass the options")
     return {name: found[name] for name in _OPTIONS if name in found}
 
 

@@ -4,11 +4,23 @@ They are written as ``<name>.partial`` and get their name when they are on the d
 rename, a power cut leaves empty files under the final name.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from ragen_trl.errors import OptionError
+
+
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file; `OptionError`, with the file's name and the ``remedy``, if there is something else."""
+    try:
+        return {**json.loads(path.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{path} is damaged ({error}); {remedy}") from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -42,3 +42,10 @@ def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dic
         parse({}, ["--model", model], RunArguments, WarmStartConfig)
     with pytest.raises(OptionError, match=f"--{option} {value}"):
         read_plan({}, ["--model", model])
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"max_turns": 3'])
+def test_a_damaged_play_json_is_named(folder: Path, content: str) -> None:
+    (folder / "play.json").write_text(content)
+    with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options"):
+        parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)
