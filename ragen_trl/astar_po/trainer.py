@@ -142,8 +142,8 @@ class AStarPOTrainer(StarPOTrainer):
             if not self._reference_is_checked:  # by one pass of rows from all over, before hours of play
                 self._reference_is_checked = True
                 played, count = rollout.trajectories, self.args.per_device_train_batch_size
-                some = segment_batch(played[:: max(1, len(played) // count)][:count], self.tokenizer.pad_token_id)
-                batch = {name: tensor.to(self.accelerator.device) for name, tensor in some.items()}
+                some, device = played[:: max(1, len(played) // count)][:count], self.accelerator.device
+                batch = segment_batch(some, self.tokenizer.pad_token_id, device)
                 self.check_gap_to_sampler(measure_gap(self.score(model, batch)[0], batch, self._sampler_slack))
         outcomes = zip(rollout.returns.tolist(), rollout.summaries, strict=True)
         return [Sample(paid, summary.success) for paid, summary in outcomes][: len(requests)]

@@ -6,12 +6,13 @@ of its trajectory's sampled tokens, so a context of k turns changes only what is
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from ragen_trl.trajectory import Trajectory
 
+Device: TypeAlias = torch.device | str
 # Keys that are padded along time: prompts on the left, completions on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _COMPLETION_KEYS = (
@@ -26,9 +27,7 @@ _COMPLETION_KEYS = (
 )
 
 
-def trajectory_batch(
-    trajectories: Sequence[Trajectory], pad_id: int, device: torch.device | str = "cpu"
-) -> dict[str, Any]:
+def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int, device: Device = "cpu") -> dict[str, Any]:
     """TRL's tensors of trajectories, one row each; without trajectories they have no row and one column.
 
     Returns:
@@ -56,18 +55,14 @@ def trajectory_batch(
     return batch | ({"pictures": pictures} if any(pictures) else {})
 
 
-def segment_batch(
-    trajectories: Sequence[Trajectory], pad_id: int, device: torch.device | str = "cpu"
-) -> dict[str, Any]:
+def segment_batch(trajectories: Sequence[Trajectory], pad_id: int, device: Device = "cpu") -> dict[str, Any]:
     """The tensors of ``trajectory_batch`` of all segments, in the order of the trajectories, and (S,) of each row.
 
     These are ``trajectory``, the index of its trajectory, and ``trajectory_share``, the row's part of the tokens that
     were sampled in all of it.
     """
     owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
-    shares = [
-        segment.num_reply_tokens / max(1, trajectories[owner].num_reply_tokens) for segment, owner in owned
-    ]
+    shares = [segment.num_reply_tokens / max(1, trajectories[owner].num_reply_tokens) for segment, owner in owned]
     return {
         **trajectory_batch([segment for segment, _ in owned], pad_id, device),
         "trajectory": torch.tensor([owner for _, owner in owned], device=device),
@@ -86,11 +81,19 @@ def segment_rows(
     batch = segment_batch(trajectories, pad_id, advantages.device)
     if advantages.ndim == 1:
         batch["advantages"] = advantages[batch["trajectory"]]
-    else:  # both masks visit the sampled tokens in the order of sampling
-        mask = sampled_mask(batch)
-        batch["advantages"] = advantages.new_zeros(mask.shape)
-        batch["advantages"][mask] = advantages[history_mask.bool()]
+    else:
+        batch["advantages"] = moved(advantages, history_mask.bool(), sampled_mask(batch))
     return batch
+
+
+def moved(values: torch.Tensor, theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
+    """The values at tokens of one mask of the same sampled ones, at the tokens of another; 0 elsewhere.
+
+    Both masks, such as of whole trajectories and of segments, visit the tokens in the order of sampling.
+    """
+    found = values.new_zeros(ours.shape)
+    found[ours] = values[theirs]
+    return found
 
 
 def _padded(rows: Sequence[Sequence[Any]], dtype: torch.dtype, filler: float, side: str) -> torch.Tensor:

@@ -30,7 +30,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.algorithms.losses import value_loss
-from ragen_trl.batching.batch import sampled_mask, segment_batch, select_rows, turn_columns, whole_rows
+from ragen_trl.batching.batch import moved, sampled_mask, segment_batch, select_rows, turn_columns, whole_rows
 from ragen_trl.batching.shared_prefixes import pass_order, share_prefixes
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
@@ -166,7 +166,7 @@ class Critic:
         for rows, values in self._passes(batch, range(len(sampled))):
             found[rows, : values.shape[1]] = values
         turn_ids = turn_columns(given).to(sampled.device)
-        found = _moved(found, sampled, turn_ids >= 0)
+        found = moved(found, sampled, turn_ids >= 0)
         played = torch.tensor([len(one.turns) for one in trajectories], device=sampled.device)
         is_next = turn_ids == played[:, None]
         width = turn_columns(trajectories).shape[1]
@@ -209,7 +209,7 @@ class Critic:
         batch = self._rows(trajectories)
         sampled, history = sampled_mask(batch), turn_columns(trajectories).to(self._accelerator.device) >= 0
         given = old_values.detach(), targets.detach(), mask.bool()
-        columns = old_values, targets, mask = [_moved(each.to(sampled.device), history, sampled) for each in given]
+        columns = old_values, targets, mask = [moved(each.to(sampled.device), history, sampled) for each in given]
         if not (metrics := self._fit(targets[mask], old_values[mask])):
             return {}
         used = mask.any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
@@ -293,8 +293,7 @@ class Critic:
 
     def _rows(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         """The policy's rows of trajectories, on the device."""
-        batch = segment_batch(trajectories, self._pad_id)
-        return {name: value.to(self._accelerator.device) for name, value in batch.items()}
+        return segment_batch(trajectories, self._pad_id, self._accelerator.device)
 
     def _passes(self, batch: dict[str, Any], rows: Sequence[int]) -> Iterator[tuple[list[int], torch.Tensor]]:
         """The rows of each pass, and (rows, T') the values in the first columns of their completions.
@@ -328,13 +327,6 @@ def _parts(
     for _ in range(epochs):
         for part_of_epoch in np.array_split(generator.permutation(len(units)), minibatches):
             yield [row for index in part_of_epoch for row in units[index]]
-
-
-def _moved(values: torch.Tensor, theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """The values where ``theirs`` is true, in their order, where ``ours`` is; 0 elsewhere."""
-    moved = values.new_zeros(ours.shape)
-    moved[ours] = values[theirs]
-    return moved
 
 
 def _with_next_turn(trajectory: Trajectory) -> Trajectory:

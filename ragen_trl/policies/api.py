@@ -196,17 +196,20 @@ class ApiCache:
 
     def get(self, request: dict[str, Any]) -> Answer | None:
         """The stored answer to a request, which is all that it depends on; ``None`` if there is none."""
-        with opened(self._path, _TABLE, "a cache of answers") as database:
-            query = "SELECT reply, cut FROM answers WHERE request = ?"
-            found = database.execute(query, (_digest(request),)).fetchone()
-        return None if found is None else Answer(found[0], bool(found[1]))
+        return self._found(request)
 
     def put(self, request: dict[str, Any], answer: Answer) -> Answer:
         """Store an answer. Returns the stored one, which is another process's if that came first."""
+        return self._found(request, answer) or answer
+
+    def _found(self, request: dict[str, Any], new: Answer | None = None) -> Answer | None:
+        """What is stored, after ``new`` where nothing was."""
+        key = _digest(request)
         with opened(self._path, _TABLE, "a cache of answers") as database:
-            row = (_digest(request), answer.text, answer.cut)
-            database.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", row)
-        return self.get(request) or answer
+            if new is not None:
+                database.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (key, new.text, new.cut))
+            found = database.execute("SELECT reply, cut FROM answers WHERE request = ?", (key,)).fetchone()
+        return None if found is None else Answer(found[0], bool(found[1]))
 
 
 def _digest(request: dict[str, Any]) -> str:

@@ -95,11 +95,13 @@ class Chat:
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
         self._calls = calls
-        assert not calls or self.call_format
+        if calls:
+            _ = self.call_format  # refuses a template without tools
 
     def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
-        assert not tools or self.call_format
+        if tools:
+            _ = self.call_format
         key = json.dumps(tools, ensure_ascii=False)
         shown = json.loads(self._control.broken(key))
         return self._ids(key, lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids

@@ -182,6 +182,7 @@ def _described(
             f"columns {sorted(wanted)}, and arguments of gymnasium.make in 'kwargs'. The environment writes the prompts"
         )
     specs, indices = list(known), []
+    places = {spec.key: place for place, spec in enumerate(specs)}
     read = dataset.select_columns([name for name in ("env", "seed", "kwargs") if name in columns])
     for number, row in enumerate(read):
         place, seed = f"row {number} of {which}", row["seed"]
@@ -191,9 +192,9 @@ def _described(
                 f"{seeds.WARM_START}: smaller ones are kept for evaluation, larger ones for warm-start play"
             )
         spec = _spec(row, specs[:in_run], place)
-        if spec not in specs:
+        if places.setdefault(spec.key, len(specs)) == len(specs):
             specs.append(spec)
-        indices.append(specs.index(spec))
+        indices.append(places[spec.key])
     rows = dataset.remove_columns([name for name in ("prompt", "kwargs", "env_index") if name in columns])
     return _with_environments(rows, indices, specs), specs
 

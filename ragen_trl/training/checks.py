@@ -4,12 +4,11 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any, NoReturn, TypeAlias
 
 import torch
 from transformers import PreTrainedModel
+from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
@@ -54,8 +53,7 @@ def finite_rewards(function: RewardFunction) -> RewardFunction:
     """The reward function, with a check that names it: a NaN in its list TRL would take for ``None``, no score."""
     if isinstance(function, str | torch.nn.Module):
         return function
-    inner = function.func if isinstance(function, partial) else function
-    name = getattr(inner, "__name__", type(inner).__name__)
+    name = get_callable_name(function)
 
     def checked(rewards: Any, trajectories: Sequence[Trajectory]) -> list[Any]:
         listed = list(rewards)
@@ -73,7 +71,7 @@ def finite_rewards(function: RewardFunction) -> RewardFunction:
     async def awaited(**columns: Any) -> list[Any]:
         return checked(await function(**columns), columns["trajectory"])
 
-    made = awaited if iscoroutinefunction(inner) or iscoroutinefunction(type(inner).__call__) else called
+    made = awaited if is_async_callable(function) else called
     made.__name__ = name
     return made
 
