@@ -78,8 +78,8 @@ class Chat:
         think = reply_prefix in ("", THINK) if think is None else think
         self.tokenizer = tokenizer
         self._control = ControlTokens(tokenizer)
-        system = [] if system_prompt is None else [self._control.broken(system_prompt)]
-        self._system: list[Message] = [{"role": "system", "content": text} for text in system]
+        hidden = [] if system_prompt is None else [self._control.hide(system_prompt)]
+        self._system: list[Message] = [{"role": "system", "content": text} for text in hidden]
         self._variables = dict(template_kwargs or {})
         self._picture_text = picture_text
         self._counts: dict[str, int] = {}  # control tokens that the template writes around a message
@@ -102,8 +102,7 @@ class Chat:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
         if tools:
             _ = self.call_format
-        key = json.dumps(tools, ensure_ascii=False)
-        shown = json.loads(self._control.broken(key))
+        shown, key = _mapped(tools, self._control.hide), json.dumps(tools)
         return self._ids(key, lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
@@ -129,13 +128,13 @@ class Chat:
         """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
 
         The tags of the reply format become the tokens that a model would sample, if the tokenizer has any. Other
-        control tokens in the text (a goal that the oracle repeats) are broken.
+        control tokens in the text (a goal that the oracle repeats) stay text.
         """
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        written = self._control.broken(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
-        return self._control.encode(written) + end
+        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
+        return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
         """Text of a sampled reply as the environment reads it: forced prefix, then text, without special tokens."""
@@ -178,12 +177,11 @@ class Chat:
     ) -> list[int]:
         """Token ids of messages with these texts, in which only the template writes control tokens.
 
-        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once. A
-        tokenizer may find more of them in a spelling of its own (``＜s＞`` under NFKC): then it gets single characters.
+        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once.
         """
         if kind not in self._counts:
             self._counts[kind] = self._control.count(self._control.encode(render([_NEXT] * len(texts))))
-        written, seen = self._counts[kind], ""
+        written, hidden = self._counts[kind], [self._control.hide(text) for text in texts]
         if pictures:
             if self._picture_text is None:
                 raise OptionError(
@@ -192,12 +190,8 @@ class Chat:
                 )
             seen = "".join(map(self._picture_text, pictures))
             written += self._control.count(self._control.encode(seen))
-        for spelled in (self._control.broken, " ".join):
-            first, *others = map(spelled, texts)
-            ids = self._control.encode(render([seen + first, *others]))
-            if self._control.count(ids) == written:
-                break
-        return ids
+            hidden[0] = seen + hidden[0]
+        return self._control.encode(render(hidden), written)
 
     def _after(self, last_token: int, ids: list[int]) -> list[int]:
         closed = self.end_of_turn_id is not None and last_token == self.end_of_turn_id
@@ -328,3 +322,13 @@ def _user(text: str) -> Message:
 
 def _assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _mapped(one, change) for key, one in value.items()}
+    if isinstance(value, Sequence):
+        return [_mapped(one, change) for one in value]
+    return value

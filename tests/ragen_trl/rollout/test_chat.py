@@ -153,7 +153,7 @@ def test_a_context_only_ever_grows(data: st.DataObject, name: str) -> None:
 @each_family
 @pytest.mark.parametrize("observation", ["P_\n_G", " padded \n", "", "<tool_response>42</tool_response>", "{{ m }}"])
 def test_a_turn_is_what_the_template_would_render(name: str, observation: str) -> None:
-    """Also where templates strip messages, or look into them."""
+    """Its fixed text is taken from one rendering: templates that strip, or look into messages, are rendered still."""
     chat = Chat(TOKENIZERS[name])
     conversation = [
         {"role": "user", "content": "?"},

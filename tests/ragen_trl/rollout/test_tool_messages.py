@@ -166,3 +166,4 @@ def test_the_tags_of_calls_are_tokens_in_replies_with_calls_only() -> None:
     reply = written("tags", READ)
     assert chat_of("qwen2_5").encode_reply(reply).count(call) == 1
     assert Chat(tokenizer, think=False).encode_reply(reply).count(call) == 0
+    assert text(Chat(tokenizer, think=False), Chat(tokenizer, think=False).encode_reply(reply)) == reply + "<|im_end|>"
