@@ -92,9 +92,9 @@ def test_top_k_changes_what_is_reported_to_what_was_sampled_from(trainer: StarPO
         logits = trainer.model(input_ids=torch.tensor([ids])).logits[0, -1]
     kept = logits.topk(3)
     expected = dict(zip(kept.indices.tolist(), kept.values.log_softmax(-1).tolist(), strict=True))
-    assert {reply.ids[0] for reply in replies} <= set(expected)
-    for reply in replies:
-        assert reply.logprobs[0] == pytest.approx(expected[reply.ids[0]], abs=1e-3)
+    assert {sampled for (sampled,), _ in replies} <= set(expected)
+    for (sampled,), (logprob,) in replies:
+        assert logprob == pytest.approx(expected[sampled], abs=1e-3)
 
 
 def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: StarPOTrainer) -> None:
