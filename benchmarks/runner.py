@@ -133,10 +133,15 @@ def commands(run: Run, root: Path, model: str) -> list[tuple[Path, list[str]]]:
         return [(folder / "result.json", [sys.executable, str(BENCHMARKS / "training.py"), str(folder)])]
     needed = str(root / run.needs[0].folder) if run.needs else ""
     places = {MODEL: model, HERE: str(folder), NEEDED: needed, DATA: os.environ.get("RAGEN_WEBSHOP_DATA", "")}
-    steps = [("eval", run.settings["evaluate"], "evaluation/summary.json")]
+    steps: list[tuple[str, dict[str, Any], str]] = []
     if "learn" in run.settings:
         command, options = run.settings["learn"]
-        steps.insert(0, (command, options, {"train": "train/summary.json"}.get(command, "model/warm_start.json")))
+        steps.append((command, options, {"train": "train/summary.json"}.get(command, "model/warm_start.json")))
+    evaluate = run.settings["evaluate"]
+    for name, played in zip(run.settings["names"], evaluate["env"], strict=True):
+        env, _, kwargs = played.partition(":")
+        place = {"env": env, "env_kwargs": kwargs, "output_dir": f"{evaluate['output_dir']}/{name}"}
+        steps.append(("eval", {**evaluate, **place}, f"evaluation/{name}/summary.json"))
     found = []
     for command, options, writes in steps:
         words = [sys.executable, "-m", "ragen_trl", command]
@@ -242,11 +247,11 @@ def kept(run: Run, root: Path, question: Mapping[str, Any]) -> list[dict[str, An
 def agent_result(run: Run, root: Path) -> dict[str, Any]:
     """The result of a run of the package's commands, from the files that they wrote."""
     folder, load = root / run.folder, lambda path: json.loads(path.read_text(encoding="utf-8"))
-    summary = load(folder / "evaluation" / "summary.json")
     end: dict[str, Any] = {}
     baselines: dict[str, Any] = {}
-    for name, environment in zip(run.settings["names"], summary["environments"].values(), strict=True):
-        for player, row in environment["results"].items():
+    for name in run.settings["names"]:
+        summary = load(folder / "evaluation" / name / "summary.json")
+        for player, row in summary["results"].items():
             row = {key: row[key] for key in _OF_AN_EVALUATION if row.get(key) is not None}
             if player in ("random", "oracle"):
                 baselines.setdefault(name, {})[player] = row

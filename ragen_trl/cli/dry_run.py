@@ -1,6 +1,7 @@
 """What ``train`` would do, for ``--dry-run``, and how much memory it takes; nothing is trained or written."""
 
 import os
+from textwrap import indent
 
 import torch
 from torch import nn
@@ -52,10 +53,8 @@ def training_plan(run: RunArguments, args: StarPOConfig, options: str) -> str:
         f"about {parts.pop('peak') / 2**30:.2f} GiB a process at its peak, with {longest:,} tokens a trajectory;\n"
         "messages longer than the first, libraries and fragmentation come on top\n"
     ) + "\n".join(f"{size / 2**20:>9,.1f} MiB  {name}" for name, size in parts.items() if size)
-    width = max(map(len, rows)) + 4
-    lines = ["Plan of `train`; nothing was trained or written"]
-    lines += [f"  {label}".ljust(width) + text.replace("\n", "\n" + " " * width) for label, text in rows.items()]
-    return "\n".join(lines) + "\n"
+    sections = (f"{label}\n{indent(text, '    ')}" for label, text in rows.items())
+    return "\n".join(["Plan of `train`; nothing was trained or written", *sections])
 
 
 def memory(

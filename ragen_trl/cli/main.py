@@ -5,7 +5,6 @@ traceback. Imports are late, so ``--help`` does not load torch.
 """
 
 import argparse
-import errno
 import logging
 import os
 import subprocess
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.cli.convert import FOLDER, convert, get_smollm2
-from ragen_trl.cli.stages import is_main, launched
 from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.processes import is_main, launched
 
 _EXAMPLES = """
 `python -m ragen_trl COMMAND --help` lists the options, train --dry-run prints what it would do. For example:
@@ -31,10 +30,10 @@ _EXAMPLES = """
   accelerate launch --num_processes 2 -m ragen_trl train
 """
 _FOR_ALL = """
---config FILE reads options from YAML lines 'option: value'; the command line overrides it. There are also all options
-of TRL's GRPOConfig, such as --output_dir, --seed, --learning_rate, --report_to and --use_vllm: see TRL's documentation.
-Of train: --dry-run prints what would be done and does nothing, and --preset takes one of
-{presets}.
+--config FILE reads options from YAML lines 'option: value'; the command line overrides it. FILE may also be the name of
+published settings: {presets}.
+There are also all options of TRL's GRPOConfig, such as --output_dir, --seed, --report_to and --use_vllm: see TRL's
+documentation. Of train: --dry-run prints what would be done and does nothing.
 The embedded model, some environments and a saved model's play.json have defaults of their own; --dry-run shows what
 counts. Exit status: 0 done, 2 a mistake that you can correct, 130 stopped by Ctrl-C, 1 a fault of this package.
 """
@@ -53,8 +52,22 @@ _OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
-    status = _status(list(sys.argv[1:] if argv is None else argv))
+    """Run a command, and turn what ends it into a line and an exit status, which is returned."""
+    import gymnasium
+
+    from ragen_envs import EnvError
+    from ragen_trl.errors import UserError
+
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as end:  # argparse's, and that of a process whose main one has failed
+        status = end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt as stopped:
+        if is_main():
+            print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
+        status = 130
+    except (UserError, EnvError, gymnasium.error.Error, *_OF_PATHS) as error:
+        status = _fail(str(error))
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo
         sys.stdout.flush()
         sys.stderr.flush()
@@ -106,38 +119,8 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
-def _status(argv: list[str]) -> int:
-    """Run a command, and turn what ends it into a line and an exit status."""
-    import gymnasium
-
-    from ragen_envs import EnvError
-    from ragen_trl.errors import UserError
-
-    try:
-        return _run(argv)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
-    except KeyboardInterrupt as stopped:
-        if is_main():
-            print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
-        return 130
-    except (UserError, EnvError, gymnasium.error.Error) as error:
-        return _fail(str(error))
-    except Exception as error:
-        # Python says ENOSPC of a full disk; torch and safetensors each have their own words for it.
-        full = ("No space left on device", "os error 28", "inline_container.cc")
-        if getattr(error, "errno", None) == errno.ENOSPC or any(text in str(error) for text in full):
-            return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
-        if isinstance(error, _OF_PATHS) and error.filename:
-            return _fail(f"{error.filename}: {error.strerror}; choose another file or folder")
-        if launched() == 1:
-            raise
-        logging.getLogger(__name__).exception("process %s", os.environ.get("RANK"))
-        return 1
-
-
 def _read(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options of the file that ``--config`` names, and the other words."""
+    """The options of the file or preset that ``--config`` names, and the other words."""
     _quiet()
     from ragen_trl.config.recipes import read_options
 
@@ -201,16 +184,16 @@ def _warm_start(words: list[str]) -> int:
 
 def _eval(words: list[str]) -> int:
     given, words = _read(words)
-    from ragen_trl.cli.eval_plan import read_plan
-    from ragen_trl.evaluation.comparison import run_eval, unplayed
-    from ragen_trl.evaluation.tables import terminal
+    from ragen_trl.cli.options import read_plan
+    from ragen_trl.evaluation.comparison import run_eval
+    from ragen_trl.evaluation.tables import aligned, result_table
 
     plan = read_plan(given, words)
     summary = run_eval(plan, _say)
-    print(f"\n{terminal(summary['environments'])}\n\nsummary: {plan.folder / 'summary.json'}")
+    print(f"\n{aligned(result_table(summary['results']))}\n\nsummary: {plan.folder / 'summary.json'}")
     print(f"episode by episode: {plan.folder / 'episodes'}")
-    missing = unplayed(summary)
-    return _fail("; ".join(missing)) if missing else 0
+    failed = [policy for policy, found in summary["results"].items() if found.get("failed")]
+    return _fail(f"{', '.join(failed)} could not play, see above") if failed else 0
 
 
 def _play(words: list[str]) -> int:
@@ -218,21 +201,18 @@ def _play(words: list[str]) -> int:
     if not any(word.partition("=")[0] == "--model" for word in words):
         return subprocess.call([sys.executable, "-m", "ragen_envs", "play", *words])
     given, words = _read(words)
-    from ragen_trl.cli.eval_plan import read_plan
-    from ragen_trl.evaluation.evaluator import held_out_starts, play_in_batches
-    from ragen_trl.evaluation.players import local_models
+    from ragen_trl.cli.options import read_plan
+    from ragen_trl.evaluation.evaluator import play_held_out
+    from ragen_trl.evaluation.players import LocalModel
 
     plan = read_plan({"episodes": 3, **given}, words)
-    starts = list(held_out_starts(plan.run.episodes).values())
-    for player in local_models(plan):
-        for task in plan.tasks:
-            for batch in play_in_batches(player.policy(task), task.spec, task.args[player.name], starts):
-                for episode in batch:
-                    _say(f"== {task.name}, seed {episode.seed}")
-                    for turn in episode.turns:
-                        _say(f"{turn.observation}\n> {turn.reply}\n")
-                    _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
-        player.close()
+    for name in plan.run.model:
+        policy = LocalModel(name, plan).policy()
+        for episode in play_held_out(policy, plan.spec, plan.args[name], plan.run.episodes):
+            _say(f"== {plan.spec.name}, seed {episode.seed}")
+            for turn in episode.turns:
+                _say(f"{turn.observation}\n> {turn.reply}\n")
+            _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
     return 0
 
 
@@ -240,7 +220,6 @@ def _quiet() -> None:
     """Silence the libraries' own bars and warnings; the command shows one bar at a time, and one process warns."""
     if not is_main():
         logging.getLogger("ragen_trl").setLevel(logging.ERROR)
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from datasets import disable_progress_bars

@@ -1,35 +1,49 @@
-"""From a command line to configurations: recipe, a saved model's ``play.json``, preset, YAML file, options as typed.
+"""From a command line to configurations: recipe, a saved model's ``play.json``, YAML file, options as typed.
 
-The parser is TRL's: options are the fields of the dataclasses. The options in effect are kept, for ``config.yaml``.
+The parser is TRL's: options are the fields of the dataclasses. `parse` is for commands that train, `read_plan` for
+those that only play.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium
-import torch
 import yaml
 from trl import GRPOConfig, TrlParser
 
 from ragen_envs import EnvError, make_named
-from ragen_trl.cli.stages import launched
-from ragen_trl.config.options import ModelArguments, RunArguments, json_object
-from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for, preset_options
+from ragen_trl.config.options import (
+    MANNER,
+    ApiArguments,
+    EvaluationArguments,
+    ModelArguments,
+    RunArguments,
+    TaskOptions,
+    json_object,
+    option_names,
+)
+from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.rollout.environments import check_modules, load_play_options, make_turns
+from ragen_trl.evaluation.players import EvalPlan, api_name
+from ragen_trl.rollout.environments import EnvSpec, load_play_options, make_turns
+from ragen_trl.rollout.seeds import evaluation_seeds
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
     "starpo-s": StarPOSConfig,
     "a-star-po": AStarPOConfig,
 }
+_TASK = option_names(TaskOptions)
 # The options that decide the defaults of all others.
-_DECIDING = ("env", "algo", "advantage", "model", "context", "preset")
+_DECIDING = ("env", "algo", "advantage", "model", "context")
 _NEVER_WRITTEN = ("hub_token", "overwrite", "output_dir")
+# Options of several environments, rewards or a data set, and the values that they keep here.
+_OF_SCRIPTS = {"env_weights": None, "reward_weights": None, "num_train_epochs": GRPOConfig.num_train_epochs}
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -42,39 +56,43 @@ class OptionParser(TrlParser):  # type: ignore[misc]
         """Raise instead of printing argparse's usage, which has several hundred lines."""
         raise OptionError(message)
 
-    def take(self, given: Mapping[str, Any], source: str) -> None:
-        """Take defaults from a preset or a file; `OptionError` for a name that is no option."""
+    def take(self, given: Mapping[str, Any]) -> None:
+        """Take defaults from a file; `OptionError` for a name that is no option."""
         unknown = sorted(given.keys() - {action.dest for action in self._actions})
         if unknown:
-            raise OptionError(f"{source} has {', '.join(unknown)}, which is no option here; --help lists ours")
+            raise OptionError(f"the config file has {', '.join(unknown)}, which is no option here; --help lists ours")
         self.set_defaults_with_config(**given)
 
     def read(self, words: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """An object of each class, and all options by name; `OptionError` for what nobody knows or can use."""
+        """An object of each class, the training configuration last, and all options by name.
+
+        Raises `OptionError` for what nobody knows or can use.
+        """
         found, unknown = self.parse_known_args(list(words))
         if unknown:
             raise OptionError(f"there is no option {unknown[0].partition('=')[0]}; --help lists ours")
         try:
-            return tuple(self.parse_dict(dict(vars(found)))), vars(found)
+            parsed = tuple(self.parse_dict(dict(vars(found))))
         except (ValueError, TypeError, ImportError) as error:
             raise OptionError(str(error)) from None
+        for name, only in _OF_SCRIPTS.items():
+            if (value := getattr(parsed[-1], name)) != only:
+                raise OptionError(f"{name} is {value}, which is for scripts of your own; leave it out here")
+        return parsed, vars(found)
 
 
 def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Read the options: command line, then YAML file (``given``), the preset, the model's play.json, and the recipe.
+    """Read the options: command line, then YAML file (``given``), the model's play.json, and the recipe.
 
     Returns an object of each of ``classes`` and last the training configuration, and the options that make the same
-    objects when they are given again, without those that only connect the processes of this launch. Raises
-    `OptionError` or `EnvError` for what cannot be used.
+    objects when they are given again. Raises `OptionError` or `EnvError` for what cannot be used.
     """
     first = OptionParser([])
     for name in _DECIDING:
         first.add_argument(f"--{name}", default=given.get(name))
     chosen = vars(first.parse_known_args(list(words))[0])
-    recorded = load_play_options(chosen["model"])
-    check_modules(chosen["model"], recorded, chosen["env"], chosen["context"])
+    recorded = load_play_options(chosen["model"], [name for name in _DECIDING if chosen[name]])
     usual = {"env": recorded.get("env", ModelArguments.env), "algo": ModelArguments.algo, "advantage": "group"}
-    usual |= preset_options(chosen["preset"])
     env, algo, advantage = (str(chosen[name] or usual[name]) for name in ("env", "algo", "advantage"))
     if algo not in ALGORITHMS:
         raise OptionError(f"algo is {algo!r}; choose one of {', '.join(ALGORITHMS)}")
@@ -85,20 +103,80 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
     recipe = defaults(env, chosen["model"], algo, advantage)
     recipe = {name: value for name, value in recipe.items() if name in {action.dest for action in parser._actions}}
     # "" means no folder yet: with None, Transformers would use "trainer_output".
-    ours = {"output_dir": "", **recipe, **recorded, **preset_options(chosen["preset"], env), "env": env, "algo": algo}
-    parser.take(ours, f"preset {chosen['preset']!r}")
-    parser.take(options_for(given, env, algo), "the config file")
-    launch = {name: value for name, value in _of_a_launch().items() if name not in given}
-    parser.set_defaults(**launch)
+    ours = {"output_dir": "", **recipe, **recorded, "env": env, "algo": algo}
+    parser.set_defaults_with_config(**ours)
+    parser.take(options_for(given, env, algo))
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
-    plain = {name: None if default is MISSING else default for name, default in plain.items()} | launch
+    plain = {name: None if default is MISSING else default for name, default in plain.items()}
     parsed, options = parser.read(words)
     args = parsed[-1]
-    check_single(args)
     if isinstance(parsed[0], RunArguments) and parsed[0].eval_env_kwargs is None:
         parsed[0].eval_env_kwargs = evaluation_kwargs(env, args.env_kwargs or {}) or None
     check_env(env, args)
     return parsed, {name: value for name, value in options.items() if name in ours or value != plain[name]}
+
+
+def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "train") -> str:
+    """The text of a ``--config`` file that repeats a run, from the options that `parse` returns."""
+    head = f"# python -m ragen_trl {command} --config {folder / 'config.yaml'}\n"
+    kept = {name: value for name, value in options.items() if name not in _NEVER_WRITTEN}
+    content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
+    return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
+
+
+def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
+    """The plan of ``eval`` and ``play``, from the YAML file's options and the command line, which overrides them.
+
+    All policies of a table play the same *task* (`TaskOptions`): what the first model that was trained there has
+    recorded in its ``play.json``, else the first model's recipe. The *manner* in which a model is spoken to
+    (`MannerOptions`) is its own. The command line and the file override both. Raises `OptionError` or `EnvError` for
+    what cannot be used.
+    """
+    if isinstance(given.get("model"), str):
+        given = {**given, "model": [given["model"]]}
+    first = OptionParser([EvaluationArguments, ApiArguments])
+    first.set_defaults_with_config(**given)
+    run, api, _ = first.parse_args_into_dataclasses(list(words), return_remaining_strings=True)
+    options = (word.partition("=")[0] for word in words if word.startswith("--"))
+    said = {*(option.lstrip("-").replace("-", "_") for option in options), *given}
+    if "temperature" in said:
+        raise OptionError("temperature is that of training; evaluations are sampled at eval_temperature: set that")
+    records = {name: load_play_options(name, said) for name in run.model}
+    trained = sorted({str(record.get("env", "several")) for record in records.values() if record})
+    if run.env is None and (len(trained) > 1 or trained == ["several"]):
+        raise OptionError(f"the models were trained in {' and '.join(trained)}; say with --env where they play")
+    env = run.env or (trained[0] if trained else ModelArguments.env)
+    if "episodes" not in said:  # an environment may have a fixed list of prompts
+        run.episodes = defaults(env, None).get("eval_episodes", run.episodes)
+    evaluation_seeds(run.episodes)
+
+    players = {name: name for name in run.model}
+    if api.api_model is not None:
+        players[str(api_name(api))] = api.api_model
+    players = {"random": next(iter(players.values()), "random"), **players}  # random play has no recipe of its own
+    known = next((record for record in records.values() if record.get("env") == env), {})
+    task = _only(defaults(env, players["random"]), _TASK) | _only(known, _TASK)
+    kwargs = task.pop("env_kwargs", None) or {}
+    args: dict[str, StarPOConfig] = {}
+    for name, model in players.items():
+        usual = defaults(env, model) | task | _only(records.get(name, {}), MANNER)
+        parser = OptionParser([EvaluationArguments, ApiArguments, StarPOSConfig])
+        parser.set_defaults(**{"output_dir": "", **_only(usual, option_names(StarPOSConfig)), "env_kwargs": None})
+        parser.take(given)
+        args[name] = parser.read(words)[0][-1]
+    if args["random"].env_kwargs is None:  # the task's, without its training split
+        kwargs = {**kwargs, **evaluation_kwargs(env, kwargs)}
+    else:
+        written = json_object("env_kwargs", args["random"].env_kwargs)
+        held_out = {} if "split" in written else evaluation_kwargs(env, {**_only(kwargs, ("split",)), **written})
+        kwargs = {**held_out, **written}
+    for one in args.values():
+        one.env_kwargs = None  # the plan has them
+    spec = EnvSpec(env, kwargs)
+    check_env(env, args["random"], kwargs)
+    called = re.sub(r"[^a-z0-9.]+", "-", "-".join(["eval", *list(players)[1:], "on", spec.name]).lower())
+    folder = args["random"].output_dir or f"runs/{called[:200].strip('-')}"
+    return EvalPlan(run, api, spec, args, Path(folder))
 
 
 def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
@@ -115,28 +193,5 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
         raise
 
 
-def check_single(args: StarPOConfig) -> None:
-    """Raise `OptionError` for options of scripts with several environments, rewards or a data set of their own."""
-    usual = {"env_weights": None, "reward_weights": None, "num_train_epochs": GRPOConfig.num_train_epochs}
-    for name, only in usual.items():
-        if getattr(args, name) != only:
-            raise OptionError(f"{name} is {getattr(args, name)}, which is for scripts of your own; leave it out here")
-
-
-def _of_a_launch() -> dict[str, Any]:
-    """Defaults of one of several processes: connected on a CPU, too, and patient while the main one works alone."""
-    if launched() == 1:
-        return {}
-    on_cpu = {} if torch.cuda.is_available() else {"use_cpu": True, "ddp_backend": "gloo"}
-    return {"ddp_timeout": 86_400, **on_cpu}
-
-
-def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "train") -> str:
-    """The text of a ``--config`` file that repeats a run, from the options that `parse` returns."""
-    head = (
-        f"# python -m ragen_trl {command} --config {folder / 'config.yaml'}\n"
-        "# An unfinished run goes on; to repeat a finished one, add --output_dir and another folder.\n"
-    )
-    kept = {name: value for name, value in options.items() if name not in _NEVER_WRITTEN}
-    content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
-    return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
+def _only(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}

@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import re
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +25,6 @@ from ragen_envs import EnvError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.options import check_env
-from ragen_trl.cli.stages import finish_run, is_main, launched, on_main, open_run
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
@@ -40,15 +40,17 @@ from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
-from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.atomic import read_object, write_atomically
+from ragen_trl.system.processes import is_main, launched, on_main
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
-from ragen_trl.training.training_bar import TrainingBar, show_progress
+from ragen_trl.training.training_bar import show_metrics
 
 Say = Callable[[str], None]
 
+_ADVICE = "pass --overwrite true to start again, or choose another --output_dir"
 # Options that say where and how to write, or how to step environments; they change no result.
 _WITHOUT_EFFECT = {
     *option_names(ExecutionOptions),
@@ -61,10 +63,10 @@ _WITHOUT_EFFECT = {
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
-    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
+    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
     model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
-    return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
+    return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
 
 
 def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
@@ -94,6 +96,28 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     if args.eval_strategy != "no":
         selection_seeds(args.num_eval_seeds)
     check_policy(run.model, args)
+
+
+def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
+    """Keep the settings that a run's results depend on in ``stages.json``; with them the same command goes on.
+
+    A folder with a finished run or other settings raises `OptionError` and is left as it is; ``overwrite`` deletes a
+    run folder first, and nothing else.
+    """
+    path = folder / "stages.json"
+    if overwrite and folder.exists():
+        if any(folder.iterdir()) and not path.exists():
+            raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
+        shutil.rmtree(folder)
+    stored = read_object(path, _ADVICE) if path.exists() else None
+    if "finished" in stored if stored is not None else (folder / "summary.json").exists():  # or an evaluation
+        raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {_ADVICE}")
+    new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
+    old = new if stored is None else stored["settings"]
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
+        raise OptionError(f"{folder} holds a run with other settings ({changed}); {_ADVICE}")
+    write_atomically(path, json.dumps({"settings": new}, indent=2))
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
@@ -152,9 +176,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         summary["config"] |= asdict(warm)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
-    on_main(lambda: _write(folder, trainer.state.log_history, summary))
-    if is_main():
-        finish_run(folder)
+    on_main(lambda: _finish(folder, trainer.state.log_history, summary))
     return summary
 
 
@@ -210,12 +232,11 @@ def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     In WebShop's held-out splits a seed is the number of a goal, modulo their number, so the seeds kept for choosing a
     checkpoint would be goals that are reported: they play the other held-out split.
     """
-    seeds = list(selection_seeds(args.num_eval_seeds))
     kwargs = json_object("env_kwargs", evaluated(run, args).env_kwargs)
     if run.env == "ragen/WebShop-v0" and kwargs.get("split") in ("test", "test_by_product"):
         kwargs["split"] = kwargs["split"].replace("test", "eval")
     of_all = {"env": run.env, "kwargs": json.dumps(kwargs)}
-    return Dataset.from_list([{**of_all, "seed": seed} for seed in seeds])
+    return Dataset.from_list([{**of_all, "seed": seed} for seed in selection_seeds(args.num_eval_seeds)])
 
 
 def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Callable[[], None]) -> bool:
@@ -239,7 +260,7 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
             say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
 
     trainer.add_callback(AtStart())
-    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    show_metrics(trainer, "success", "return", "entropy")
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
@@ -252,11 +273,14 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
     return checkpoint is None
 
 
-def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+def _finish(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    """Write the last files, then say that all are there. Before that, the same command writes what is missing."""
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     with logged_failure(f"no report on {folder}"):
         write_report([folder], folder / "report.html")
+    stages = folder / "stages.json"
+    write_atomically(stages, json.dumps({**read_object(stages, _ADVICE), "finished": True}, indent=2))
 
 
 def _summary(
@@ -265,12 +289,7 @@ def _summary(
     """What was run, and what came out."""
     args, history = trainer.args, trainer.state.log_history
     steps = [row["step_time"] for row in history if row.get("step_time")] or [0.0]
-    seconds = {
-        "training": statistics.fmean(steps) * trainer.state.global_step,
-        "evaluation": sum(found.get("seconds", 0.0) for found in results.values()),
-        "total": total,  # of the last command
-        "step_median": statistics.median(steps),
-    }
+    seconds = {"total": total, "step_median": statistics.median(steps)}  # total: of the last command
     counted = {"sampled": "trajectories_sampled", "used": "trajectories_used"}
     rollouts = math.ceil(trainer.state.global_step / args.steps_per_rollout)
     means = {each: [row[f"filter/{key}"] for row in history if f"filter/{key}" in row] for each, key in counted.items()}
@@ -283,7 +302,6 @@ def _summary(
         "eval_env_kwargs": evaluated(run, args).env_kwargs or {},
         "environment": about(run.env, args),
         "algo": run.algo,
-        "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
         "num_processes": launched(),

@@ -37,10 +37,6 @@ RANGES_OF_TRL = {
 }
 
 
-class OffPolicySamplingWarning(UserWarning):
-    """Rollouts are sampled from another distribution than the one that is trained."""
-
-
 def check_options_of_trl(args: Any) -> None:
     """Raise `OptionError` for an option of TRL's that rollouts do not honour, or that is out of its range.
 
@@ -80,10 +76,6 @@ def check_combinations(args: Any) -> None:
             args.delta is not None and args.delta <= 1 + max(args.epsilon, high),
             f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon} and epsilon_high "
             f"{args.epsilon_high}; the dual clip begins beyond it: take 3, or leave it unset",
-        ),
-        (
-            args.loss_type == "dr_grpo" and args.max_completion_length is None,
-            "loss_type 'dr_grpo' divides by max_completion_length, which is unset; set it",
         ),
         # Credit.
         (
@@ -155,7 +147,6 @@ def warn_of_narrowed_sampling(args: Any) -> None:
         warnings.warn(
             f"{' and '.join(narrowed)}: replies are sampled without the unlikely tokens, but trained under the whole "
             "distribution, which pushes what is never sampled down; use a temperature below 1 instead",
-            OffPolicySamplingWarning,
             stacklevel=3,
         )
 

@@ -287,7 +287,6 @@ class ModelArguments(Checked):
     env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
     algo: Literal["starpo", "starpo-s", "a-star-po"] = option("starpo-s", "The algorithm; see also --advantage.")
     model: str | None = option(None, "Folder or hub id of a causal LM; unset: the embedded Qwen2, warm-started first.")
-    preset: str | None = option(None, "Published settings in place of the defaults: a file of ragen_trl/recipes/.")
     overwrite: bool = option(False, "Delete what an earlier command left in the output folder, and start again.")
 
 
@@ -313,18 +312,13 @@ class RunArguments(ModelArguments):
 
 @dataclass
 class EvaluationArguments(Checked):
-    """What is evaluated, on what, and how often."""
+    """What is evaluated, in which environment, and how often."""
 
-    env: list[str] = option(
-        [],
-        "Gymnasium ids, with arguments as JSON if you like: 'ragen/Sokoban-v0:{\"num_boxes\": 2}'. "
-        "Unset: the one that the model was trained in.",
-    )
+    env: str | None = option(None, "Gymnasium id of the environment; unset: the one that the model was trained in.")
     model: list[str] = option([], "Folders or hub ids of causal LMs. Unset: random and oracle only.")
     episodes: int = option(512, "Held-out start states, at most 8000; of ToyShop its 256 prompts.", "[1, inf)")
     samples_per_start: int = option(1, "Episodes from each start state; with several there is pass@k.", "[1, inf)")
     eval_temperature: float = option(1.0, "Sampling temperature; 0 is greedy.", "[0, inf)")
-    overwrite: bool = option(False, "Delete an older evaluation in the output folder first.")
 
 
 @dataclass

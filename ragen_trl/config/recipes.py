@@ -1,7 +1,7 @@
 """Files of options: the presets and the embedded model's settings in ``ragen_trl/recipes/``, and a user's own.
 
 A file has lines ``option: value``; under ``algorithms`` and ``environments`` are options for one of these alone. Each
-only replaces defaults: a preset replaces the recipe, a ``--config`` file the preset, the command line all of them.
+only replaces defaults: a ``--config`` file, or a preset that it names, replaces the recipe, the command line all.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,13 @@ PRESETS = tuple(sorted({path.stem for path in _FOLDER.glob("*.yaml")} - set(_OF_
 
 
 def read_options(path: Path) -> dict[str, Any]:
-    """The content of a file of options; `OptionError` if it is none."""
+    """The content of a file of options, or of the preset with this name; `OptionError` if it is none."""
+    if str(path) in PRESETS:
+        path = _FOLDER / f"{path}.yaml"
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path} cannot be read: {error}") from None
+        raise OptionError(f"{path} cannot be read: {error}; the presets are {', '.join(PRESETS)}") from None
     if not isinstance(given, dict):
         raise OptionError(f"{path} holds a {type(given).__name__}; it needs lines 'option: value'")
     return {str(name).replace("-", "_"): value for name, value in given.items()}
@@ -45,15 +47,6 @@ def options_for(given: Mapping[str, Any], env: str | None, algo: str | None) -> 
     everywhere = {name: value for name, value in given.items() if name not in ("algorithms", "environments")}
     here = (given.get("algorithms") or {}).get(algo), (given.get("environments") or {}).get(env)
     return everywhere | (here[0] or {}) | (here[1] or {})
-
-
-def preset_options(name: str | None, env: str | None = None) -> dict[str, Any]:
-    """The options of a preset in ``env``; without ``env``, those that hold everywhere; without a name, none."""
-    if name is None:
-        return {}
-    if name not in PRESETS:
-        raise OptionError(f"preset is {name!r}; choose one of {', '.join(PRESETS)}, or give a file by --config")
-    return options_for(_read(name), env, None)
 
 
 @cache

@@ -1,21 +1,21 @@
 """Compares saved models, a model behind an API, the random policy and the oracle: ``python -m ragen_trl eval``.
 
 Finished episodes and answers of an API are kept in the output folder, so the same command goes on where it was stopped,
-and more episodes, samples, environments or models can be added later. Episodes that an API or an environment ended are
-left out of every rate and played again by the next command. A policy that cannot play an environment gets a row that
-says why.
+and more episodes, samples or models can be added later. Episodes that an API or an environment ended are left out of
+every rate and played again by the next command. A policy that cannot play gets a row that says why.
 """
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
-from ragen_trl.errors import REPEAT, UserError
+from ragen_trl.errors import REPEAT, OptionError, UserError
 from ragen_trl.evaluation.evaluator import held_out_starts, judged, with_differences
-from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path, prepare
-from ragen_trl.evaluation.players import ApiModel, EvalPlan, Player, Task, local_models
+from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path
+from ragen_trl.evaluation.players import ApiModel, EvalPlan, LocalModel, Player
 from ragen_trl.policies.api import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
@@ -31,31 +31,27 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
     """
     starts = held_out_starts(plan.run.episodes, plan.run.samples_per_start)
     api = ApiModel(plan) if plan.api.api_model else None
-    models: list[Player] = [*local_models(plan), *([api] if api else [])]
+    models: list[Player] = [*(LocalModel(name, plan) for name in plan.run.model), *([api] if api else [])]
     players = [Player("random"), *models, Player("oracle")]
-    prepare(plan.folder, plan.run.overwrite)
-    files: dict[tuple[str, str], EpisodeFile] = {}
+    if (plan.folder / "stages.json").exists():
+        raise OptionError(f"{plan.folder} holds a training run; choose another --output_dir")
+    files: dict[str, EpisodeFile] = {}
     for player in players:
-        for task in plan.tasks:
-            settings = {**task.settings(), "policy": player.settings}
-            path = episodes_path(plan.folder, player.name, task.name, settings)
-            files[task.name, player.name] = EpisodeFile(path, player.name, task.name)
+        path = episodes_path(plan.folder, player.name, plan.spec.name, {**plan.task(), "policy": player.settings})
+        files[player.name] = EpisodeFile(path, player.name, plan.spec.name)
     total = len(starts) * len(files)
     there = total - sum(len(file.missing(starts)) for file in files.values())
     if there:
         say(f"{there} of {total} episodes are there already, in {plan.folder}")
-    results: dict[str, dict[str, dict[str, Any]]] = {task.name: {} for task in plan.tasks}
+    results: dict[str, dict[str, Any]] = {}
     with progress_bar(total, "evaluate", "episode", initial=there) as bar:
         try:
             for player in players:
-                for task in plan.tasks:
-                    label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
-                    bar.set_description_str(label)
-                    found, words = _played(player, task, files[task.name, player.name], starts, bar)
-                    results[task.name][player.name] = found
-                    bar.clear()
-                    say(f"{label}: {words}")
-                player.close()
+                bar.set_description_str(player.name)
+                results[player.name], words = _played(player, plan, files[player.name], starts, bar)
+                gc.collect()  # a model is freed before the next one is loaded
+                bar.clear()
+                say(f"{player.name}: {words}")
         except KeyboardInterrupt:
             kept = f"{bar.n} of {total} episodes are kept in {plan.folder}"
             raise KeyboardInterrupt(f"Stopped. {kept}. {REPEAT}") from None
@@ -64,26 +60,17 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
                 counted = [f"{count} {name.replace('_', ' ')}" for name, count in api.asked.counts.items()]
                 say(f"API: {', '.join(counted)}")
                 api.asked.close()
-    environments = {}
-    for task in plan.tasks:
-        played = [name for name, found in results[task.name].items() if "not_played" not in found]
-        rows = {name: files[task.name, name].of(starts) for name in played}
-        for name in [model.name for model in models if model.name in rows]:
-            with_differences(results[task.name], rows, name, "random", models[0].name)
-        settings = task.settings()
-        environments[task.name] = {
-            "env": settings.pop("env"),
-            "env_kwargs": settings.pop("env_kwargs"),
-            "options": settings,
-            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
-            "results": results[task.name],
-        }
+    rows = {name: files[name].of(starts) for name, found in results.items() if "not_played" not in found}
+    for name in [model.name for model in models if model.name in rows]:
+        with_differences(results, rows, name, "random", models[0].name)
     summary = {
         **provenance(),
+        **plan.task(),
+        "environment": about(plan.spec.env, plan.args["random"], plan.spec.kwargs),
         "episodes": plan.run.episodes,
         "samples_per_start": plan.run.samples_per_start,
         "policies": {player.name: dict(player.settings) for player in players},
-        "environments": environments,
+        "results": results,
     }
     if api:
         summary["api"] = {"endpoint": api.asked.endpoint, **api.asked.counts}
@@ -91,26 +78,15 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
     return summary
 
 
-def unplayed(summary: dict[str, Any]) -> list[str]:
-    """A line for each environment that a policy could not play, though it should have."""
-    return [
-        f"{policy} in {name}: {found['not_played'].strip().splitlines()[-1]}"  # after a traceback, the error
-        for name, environment in summary["environments"].items()
-        for policy, found in environment["results"].items()
-        if found.get("failed")
-    ]
-
-
-def _played(player: Player, task: Task, file: EpisodeFile, starts: Starts, bar: Any) -> tuple[dict[str, Any], str]:
-    """The result of a policy in an environment, and the same in words; missing episodes are played first.
+def _played(player: Player, plan: EvalPlan, file: EpisodeFile, starts: Starts, bar: Any) -> tuple[dict[str, Any], str]:
+    """The result of a policy, and the same in words; missing episodes are played first.
 
     A policy that cannot play has the result ``{"not_played": reason, "failed": …}``. It is no failure if an environment
     lacks a baseline.
     """
     try:
         if file.missing(starts):
-            args = task.args.get(player.name, task.args["random"])
-            file.play(player.policy(task), task.spec, args, starts, bar)
+            file.play(player.policy(), plan.spec, plan.args.get(player.name, plan.args["random"]), starts, bar)
         rows = file.of(starts)
         result = judged(rows)
     except ApiError:

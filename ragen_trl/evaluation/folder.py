@@ -11,7 +11,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import Env, Row, episode_row, play_in_batches
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -85,11 +85,3 @@ def episodes_path(folder: Path, policy: str, env: str, settings: Mapping[str, An
     words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in (policy, env))
     stem = "-on-".join(word or "model" for word in words)
     return folder / "episodes" / f"{stem}-{hashlib.sha256(named.encode()).hexdigest()[:8]}.jsonl"
-
-
-def prepare(folder: Path, overwrite: bool) -> None:
-    """Delete the episodes of an older evaluation if asked; `OptionError` for the folder of a training run."""
-    if (folder / "stages.json").exists():
-        raise OptionError(f"{folder} holds a training run; choose another --output_dir")
-    for path in folder.glob("episodes/*.jsonl") if overwrite else ():
-        path.unlink()

@@ -3,22 +3,16 @@
 A model is loaded when its turn comes and freed after it. A vLLM server is an API like any other.
 """
 
-import gc
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from ragen_trl.config.options import LIMITS, MANNER, ApiArguments, EvaluationArguments, TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
@@ -36,27 +30,22 @@ _FILES = ("*.safetensors", "pytorch_model*.bin", "*config.json", "tokenizer.json
 
 
 @dataclass(frozen=True)
-class Task:
-    """One environment of an evaluation, and by policy the whole configuration under which it is played."""
-
-    name: str
-    spec: EnvSpec
-    args: Mapping[str, StarPOConfig]
-
-    def settings(self) -> dict[str, Any]:
-        """What an episode depends on besides its policy and its seeds."""
-        limits = {name: getattr(self.args["random"], name) for name in LIMITS}
-        return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **limits}
-
-
-@dataclass(frozen=True)
 class EvalPlan:
-    """What is evaluated (``run``), the model behind an API if any, the environments, and where the results go."""
+    """What is evaluated (``run``), the model behind an API if any, the environment, and where the results go.
+
+    ``args`` has the whole configuration under which each policy plays. The task is the same for all of them.
+    """
 
     run: EvaluationArguments
     api: ApiArguments
-    tasks: Sequence[Task]
+    spec: EnvSpec
+    args: Mapping[str, StarPOConfig]
     folder: Path
+
+    def task(self) -> dict[str, Any]:
+        """What an episode depends on besides its policy and its seeds."""
+        limits = {name: getattr(self.args["random"], name) for name in LIMITS}
+        return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **limits}
 
 
 class Player:
@@ -68,53 +57,38 @@ class Player:
     def __init__(self, name: str, settings: Mapping[str, Any] | None = None) -> None:
         self.name, self.settings = name, settings or {}
 
-    def policy(self, task: Task) -> Policy | str:
-        """What plays a task, or the name of a baseline."""
+    def policy(self) -> Policy | str:
+        """What plays, or the name of a baseline."""
         return self.name
-
-    def close(self) -> None:
-        """Free what it holds."""
 
 
 class LocalModel(Player):
-    """A model of this machine, a folder or a hub id; the first task that it plays loads it.
+    """A model of this machine, a folder or a hub id; its weights are held as long as its policy.
 
     Raises `UserError` if it cannot play.
     """
 
-    def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
-        self._config = check_model(name)
+    def __init__(self, name: str, plan: EvalPlan) -> None:
+        self._spec, self._args = plan.spec, plan.args[name]
+        args, self._config = self._args, check_model(name)
         if args.observation == "image":
             check_sees(self._config)
+        temperature = plan.run.eval_temperature
         self._sampling = Sampling(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
-        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
-        self._model: PreTrainedModel | None = None
         here = {"bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
         super().__init__(name, {"model": fingerprint(name), **here, **_spoken_settings(self._sampling, args)})
 
-    def policy(self, task: Task) -> Policy:
-        """A policy for one environment."""
-        args = task.args[self.name]
-        turns = make_turns(task.spec.env, args, task.spec.kwargs)
-        pictures, _ = picture_processor(self.name, args, self._tokenizer)
-        chat = make_chat(self._tokenizer, turns, args, None if pictures is None else pictures.text)
-        turns.close()
-        if self._model is None:
-            kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
-            self._model = kind.from_pretrained(self.name, dtype="float32").to(args.device)  # as in training
+    def policy(self) -> Policy:
+        """The model, loaded, in the chat of its environment."""
+        args, tokenizer = self._args, AutoTokenizer.from_pretrained(self.name)
+        pictures, _ = picture_processor(self.name, args, tokenizer)
+        with closing(make_turns(self._spec.env, args, self._spec.kwargs)) as turns:
+            chat = make_chat(tokenizer, turns, args, None if pictures is None else pictures.text)
+        kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
+        model = kind.from_pretrained(self.name, dtype="float32").to(args.device)  # as in training
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, args.device.type, half, enabled=bool(args.bf16 or args.fp16))
-        return local_policy(self._model, chat, self._sampling, precision, pictures, args.merge_lora)
-
-    def close(self) -> None:
-        """Free the weights."""
-        self._model = None
-        gc.collect()
-
-
-def local_models(plan: EvalPlan) -> list[LocalModel]:
-    """The models of this machine; errors are as in `LocalModel`."""
-    return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature) for name in plan.run.model]
+        return local_policy(model, chat, self._sampling, precision, pictures, args.merge_lora)
 
 
 def api_name(api: ApiArguments) -> str | None:
@@ -127,7 +101,7 @@ class ApiModel(Player):
 
     def __init__(self, plan: EvalPlan) -> None:
         api, name = plan.api, str(api_name(plan.api))
-        args = plan.tasks[0].args[name]
+        args = plan.args[name]
         for option in option_names(TokenOptions):
             if getattr(args, option) != getattr(TokenOptions, option):
                 raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
@@ -143,8 +117,8 @@ class ApiModel(Player):
         )
         super().__init__(name, {"endpoint": self.asked.endpoint, **_spoken_settings(sampling, args)})
 
-    def policy(self, task: Task) -> Policy:
-        """The same for every environment."""
+    def policy(self) -> Policy:
+        """The policy that asks it."""
         return self.asked
 
 

@@ -1,4 +1,4 @@
-"""The tables of an evaluation as text, from ``environments`` in its ``summary.json``."""
+"""The table of an evaluation as text, from ``results`` in its ``summary.json``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,11 +32,6 @@ def result_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
         row += [f"{found['turns']:.2f}", f"{found['reply_tokens']:.1f}"]
         table.append([*row, f"{found['n']}" + (f" (+{found['left_out']} failed)" if found["left_out"] else "")])
     return table
-
-
-def terminal(environments: Mapping[str, Mapping[str, Any]]) -> str:
-    """The tables as text, each under the name of its environment."""
-    return "\n\n".join(f"{name}\n{aligned(result_table(each['results']))}" for name, each in environments.items())
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:

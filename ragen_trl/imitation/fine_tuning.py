@@ -43,7 +43,7 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.training.checkpoints import last_whole_checkpoint
 from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
-from ragen_trl.training.training_bar import TrainingBar, show_progress
+from ragen_trl.training.training_bar import show_metrics
 from ragen_trl.trajectory import Trajectory
 
 _SAVES_OF_A_PASS = 4  # how often a pass is saved, and the loss of what is held out computed
@@ -239,7 +239,7 @@ def _fit(
             write_atomically(note, begun)
     trainer.accelerator.wait_for_everyone()
     checkpoint = None if divided else last_whole_checkpoint(folder)
-    show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
+    show_metrics(trainer, "loss", "mean_token_accuracy")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
@@ -276,7 +276,6 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         logging_steps=10,
         report_to="none",
         ddp_find_unused_parameters=False,
-        disable_tqdm=True,
         **{name: getattr(args, name) for name in _OF_THE_RUN},
     )
     use_one_device(settings)

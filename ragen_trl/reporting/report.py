@@ -60,27 +60,25 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read a run folder: ``summary.json`` and ``history.json``, or without it the log in the newest checkpoint.
 
-    Raises `UserError` if there is nothing, or with a file's name if it cannot be read or lacks something.
+    Raises `UserError` if there is nothing, or with a file's name if it cannot be read.
     """
     folder = Path(folder)
-    summary, history = _load(folder / "summary.json"), _load(folder / "history.json")
+    summary, history = _load(folder / "summary.json", dict), _load(folder / "history.json", list)
     if history is None:
         checkpoint = last_whole_checkpoint(folder)
-        history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json")["log_history"]
+        history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json", dict)["log_history"]
     if summary is None and not history and not recordings(folder):
         raise UserError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
-    rows = history if isinstance(history, list) else [history]
-    if not all(isinstance(row, dict) and _is_number(row.get("step")) for row in rows):
-        raise UserError(f"{folder / 'history.json'}: not a list of log rows that each have a 'step'")
-    if summary is not None and not isinstance(summary, dict):
-        raise UserError(f"{folder / 'summary.json'}: not an object")
-    return Run(folder, summary or {}, rows)
+    return Run(folder, summary or {}, history)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, kind: type) -> Any:
     """The content of a JSON file; ``None`` if there is no such file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, kind):
+            raise ValueError(f"it holds a {type(found).__name__}, not a {kind.__name__}")
+        return found
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError as well

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -284,31 +284,27 @@ def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfi
     write_atomically(folder / "play.json", json.dumps(options, indent=2))
 
 
-def load_play_options(model: str | None) -> dict[str, Any]:
+def load_play_options(model: str | None, named: Container[str] = ()) -> dict[str, Any]:
     """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
 
-    Only options of play are read: a stranger's model must not say where a run is written or what is pushed.
+    Only options of play are read: a stranger's model must not say where a run is written or what is pushed. Raises
+    `OptionError` if it names a module to import, by an option that the user has not ``named``.
     """
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
         return {}
-    found = read_object(path, "delete it and pass the options")
-    return {name: found[name] for name in _OPTIONS if name in found}
-
-
-def check_modules(model: str | None, recorded: Mapping[str, Any], env: str | None, context: str | None) -> None:
-    """Raise `OptionError` if ``play.json`` names a module to import that the user did not name."""
-    for option, given in {"env": env, "context": context}.items():
-        found = str(recorded.get(option))
-        if given is None and ":" in found:
+    read = read_object(path, "delete it and pass the options")
+    for option in ("env", "context"):
+        if option not in named and ":" in str(found := read.get(option)):
             raise OptionError(
-                f"{model}/play.json names {option} {found!r}, and code runs only if you name it yourself: add "
-                f"--{option} {found} if you trust it"
+                f"{path} names {option} {found!r}, and code runs only if you name it yourself: add --{option} {found} "
+                "if you trust it"
             )
+    return {name: read[name] for name in _OPTIONS if name in read}
 
 
 def unlike_recorded(model: str | None, args: "StarPOConfig") -> str:
     """What a model's ``play.json`` says otherwise than ``args``: ``"think is True, and was False"``."""
-    recorded, own = load_play_options(model), vars(args)
+    recorded, own = load_play_options(model, ("env", "context")), vars(args)
     unlike = [name for name in _READ if name in recorded and recorded[name] != own[name]]
     return "; ".join(f"{name} is {own[name]!r}, and was {recorded[name]!r}" for name in unlike)

@@ -21,8 +21,7 @@ from transformers import TrainerControl, TrainerState
 
 import ragen_trl
 from ragen_trl import StarPOConfig, Trajectory, Turn, WarmStartConfig
-from ragen_trl.cli.eval_plan import read_plan
-from ragen_trl.cli.options import parse
+from ragen_trl.cli.options import parse, read_plan
 from ragen_trl.config.options import ModelArguments, RunArguments
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.seeds import WARM_START
@@ -78,17 +77,20 @@ def test_every_command_is_one_that_the_package_takes(name: str, tmp_path: Path) 
     for run in {(run.game, run.variant): run for run in settings.runs_of(question)}.values():
         (tmp_path / run.folder).mkdir(exist_ok=True)
         (tmp_path / run.folder / "bf16.json").write_text("false")
+        evaluated = []
         for _, words in runner.commands(run, tmp_path, str(tiny)):
             command, options = words[3], words[4:]
             options[options.index("--model") + 1] = str(tiny)
             assert not any(place in word for place in (settings.HERE, settings.NEEDED) for word in options)
             if command == "eval":
-                assert len(read_plan({}, options).tasks) == len(question["games"][run.game]["evaluations"])
+                spec = read_plan({}, options).spec
+                evaluated.append((spec.env, set(spec.kwargs)))
             elif command == "train":
                 (_, _, args), _ = parse({}, options, RunArguments, WarmStartConfig)
                 assert args.seed == run.seed
             else:
                 parse({}, options, ModelArguments, WarmStartConfig)
+        assert evaluated == [(env, set(of)) for env, of in question["games"][run.game]["evaluations"].values()]
 
 
 SLOW = """

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.cli.eval_plan import read_plan
-from ragen_trl.cli.options import parse
+from ragen_trl.cli.options import parse, read_plan
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer

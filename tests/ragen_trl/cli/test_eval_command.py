@@ -24,7 +24,7 @@ def evaluate(server: OpenAIServer, folder: Path | str, *more: str) -> int:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    return dict(summary(folder)["environments"]["Bandit-v0"]["results"][NAME])
+    return dict(summary(folder)["results"][NAME])
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_a_model_behind_an_api_stands_between_random_and_oracle(
     with OpenAIServer(risky, key=KEY) as server:
         assert evaluate(server, tmp_path) == 0
         endpoint = f"{server.url}/chat/completions"
-    results = summary(tmp_path)["environments"]["Bandit-v0"]["results"]
+    results = summary(tmp_path)["results"]
     assert list(results) == ["random", NAME, "oracle"]
     found = results[NAME]
     assert (found["n"], found["success"], found["left_out"], found["failures"]) == (8, 1.0, 0, {})

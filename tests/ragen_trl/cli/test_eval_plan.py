@@ -1,4 +1,4 @@
-"""What an evaluation plays: environments as text, and whose options hold where."""
+"""What an evaluation plays, and whose options hold where."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
-from ragen_trl.cli.eval_plan import read_plan
+from ragen_trl.cli.options import read_plan
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.players import EvalPlan
 from ragen_trl.rollout.environments import env_specs, save_play_options
@@ -30,12 +30,10 @@ def trained(folder: Path, env: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--env", "ragen/Sokoban-v0:{symbols: W}"], ["{symbols: W}", "no JSON"]),
-        (["--env", BANDIT, LAKE, "--env_kwargs", '{"size": 8}'], ["env_kwargs", "'ID:{…}'"]),
-        (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 has no argument 'slippery'; it takes"]),
+        (["--env", SOKOBAN, "--env_kwargs", "{symbols: W}"], ["{symbols: W}", "no JSON"]),
+        (["--env", LAKE, "--env_kwargs", '{"slippery": 1}'], ["FrozenLake-v0 has no argument 'slippery'; it takes"]),
         (["--episodes", "0"], ["episodes is 0"]),
         (["--samples_per_start", "-1"], ["samples_per_start is -1"]),
-        (["--model", "a", "a"], ["list each once"]),
         (["--reward_weights", "1", "2"], ["reward_weights is [1.0, 2.0]"]),
     ],
 )
@@ -47,23 +45,26 @@ def test_a_mistake_is_named_with_its_value(options: list[str], words: list[str])
 
 def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: Path) -> None:
     model = trained(tmp_path / "model", LAKE, max_turns=7, max_actions=9, think=False, max_reply_length=33)
-    own, bandit, sokoban = plan("--model", model, "--env", LAKE, BANDIT, SOKOBAN).tasks
+    other = trained(tmp_path / "other", BANDIT, max_turns=2, max_reply_length=44)
+    own, bandit, sokoban = (plan("--model", model, "--env", env) for env in (LAKE, BANDIT, SOKOBAN))
     assert (own.args[model].max_turns, own.args[model].max_actions) == (7, 9)  # as it was trained
     assert bandit.args[model].max_turns == 1  # the recipe: one arm is pulled
-    assert sokoban.args[model].max_turns == 7  # nothing else is known
-    assert all(task.args[model].max_reply_length == 33 for task in (own, bandit, sokoban))
-    assert all(task.settings()["max_turns"] == task.args[model].max_turns for task in (own, bandit, sokoban))
-    given = plan("--model", model, "--env", LAKE, BANDIT, "--max_turns", "4").tasks
-    assert [task.args[model].max_turns for task in given] == [4, 4]  # the command line wins everywhere
+    assert sokoban.args[model].max_turns == 5  # RAGEN's
+    assert all(each.args[model].max_reply_length == 33 for each in (own, bandit, sokoban))
+    assert all(each.task()["max_turns"] == each.args[model].max_turns for each in (own, bandit, sokoban))
+    given = [plan("--model", model, "--env", env, "--max_turns", "4") for env in (LAKE, BANDIT)]
+    assert [each.args[model].max_turns for each in given] == [4, 4]  # the command line wins everywhere
+    for env, turns in ((LAKE, 7), (BANDIT, 2)):  # one task, that of the model that was trained there
+        both = plan("--model", model, other, "--env", env).args
+        assert [both[name].max_turns for name in ("random", model, other)] == [turns] * 3
+        assert [both[name].max_reply_length for name in (model, other)] == [33, 44]
 
 
 def test_without_env_a_model_plays_where_it_was_trained(tmp_path: Path) -> None:
     lake = trained(tmp_path / "lake", LAKE, env_kwargs={"size": 5})
     bandit = trained(tmp_path / "bandit", BANDIT)
-    (task,) = plan("--model", lake).tasks
-    assert (task.spec.env, dict(task.spec.kwargs)) == (LAKE, {"size": 5})
-    (task,) = plan("--model", lake, env=LAKE, episodes=4).tasks
-    assert dict(task.spec.kwargs) == {"size": 5}
+    for found in (plan("--model", lake), plan("--model", lake, env=LAKE, episodes=4)):
+        assert (found.spec.env, dict(found.spec.kwargs)) == (LAKE, {"size": 5})
     with pytest.raises(OptionError, match="trained in ragen/Bandit-v0 and ragen/FrozenLake-v0; say with --env"):
         plan("--model", lake, bandit)
 
@@ -74,7 +75,7 @@ def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_pa
     trained_on = {"split": "train_by_product", "reward": "tiered"}
     model = trained(tmp_path / "a", shop, max_turns=9, max_actions=9, env_kwargs={**trained_on, **short})
     held_out = {"split": "test_by_product", "reward": "fixed"}
-    assert plan("--model", model).tasks[0].spec.kwargs == {**held_out, **short}
+    assert plan("--model", model).spec.kwargs == {**held_out, **short}
     for given, wanted in (
         (short, {**held_out, **short}),
         ({"reward": "webshop"}, {**held_out, "reward": "webshop"}),
@@ -82,6 +83,5 @@ def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_pa
         ({"split": "train"}, {"split": "train"}),
         ({"split": "all", **short}, {"split": "all", **short}),
     ):
-        for words in ([f"{shop}:{json.dumps(given)}"], [shop, "--env_kwargs", json.dumps(given)]):
-            assert plan("--model", model, "--env", *words).tasks[0].spec.kwargs == wanted
-    assert plan("--env", shop, "--env_kwargs", json.dumps(short)).tasks[0].spec.kwargs == short
+        assert plan("--model", model, "--env", shop, "--env_kwargs", json.dumps(given)).spec.kwargs == wanted
+    assert plan("--env", shop, "--env_kwargs", json.dumps(short)).spec.kwargs == short

@@ -30,8 +30,7 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
         (["--lora_r", "-3"], {}, "lora_r is -3; it must be in [0, inf)"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "ppo"], {}, "algo is 'ppo'; choose one of starpo, starpo-s"),
-        (["--preset", "ragen3"], {}, "preset is 'ragen3'; choose one of a-star-po-paper"),
-        (["--preset", "report-1", "--algo", "starpo"], {}, "preset 'report-1' has beta1"),
+        (["--algo", "starpo"], {"beta1": 0.3}, "the config file has beta1"),
     ],
 )
 def test_a_wrong_option_is_named(argv: list[str], given: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Published settings by name: what they set, what wins over them, what the help says about them."""
+"""Published settings by name: what they set, and what wins over them."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from ragen_trl.cli.options import parse
-from ragen_trl.config import recipes
 from ragen_trl.config.options import RunArguments, WarmStartConfig
-from ragen_trl.config.recipes import PRESETS, preset_options, read_options
+from ragen_trl.config.recipes import PRESETS, options_for, read_options
 
 EMBEDDED, OTHER = [], ["--model", "Qwen/Qwen2.5-0.5B-Instruct"]
 
@@ -19,13 +18,16 @@ def read(*argv: str, **given: Any) -> dict[str, Any]:
     return {**vars(args), **vars(run)}
 
 
+def preset(name: str) -> dict[str, Any]:
+    return read_options(Path(name))
+
+
 @pytest.mark.parametrize("model", [EMBEDDED, OTHER], ids=["embedded", "other"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> None:
-    found = read("--preset", name, *model)
-    expected = preset_options(name, found["env"])
+    found = read(*model, **preset(name))
+    expected = options_for(preset(name), found["env"], None)
     assert {option: found[option] for option in expected} == expected
-    assert found["preset"] == name
 
 
 @pytest.mark.parametrize(
@@ -41,29 +43,18 @@ def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> No
     ],
 )
 def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> None:
-    found = read("--preset", name, "--think", "true")
+    found = read("--think", "true", **preset(name))
     assert {option: found[option] for option in expected} == expected
 
 
 @pytest.mark.parametrize(("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("gigpo-webshop", 2)])
 def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name: str, updates: int) -> None:
-    found = read("--preset", name)
+    found = read(**preset(name))
     micro_batches = found["steps_per_generation"]
     assert micro_batches * found["per_device_train_batch_size"] == 128
     assert micro_batches / found["gradient_accumulation_steps"] == updates
 
 
-def test_a_config_file_wins_over_a_preset_and_the_command_line_over_both() -> None:
-    assert read("--preset", "ragen")["learning_rate"] == 1e-6
-    given = {"preset": "ragen", "learning_rate": 2e-6, "max_turns": 4}
-    assert [read(**given)[name] for name in ("learning_rate", "max_turns", "max_actions")] == [2e-6, 4, 10]
-    found = read("--learning_rate", "3e-6", "--preset", "starpo-s", **given)
-    assert [found[name] for name in ("preset", "learning_rate", "max_turns")] == ["starpo-s", 3e-6, 4]
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_may_be_copied_and_passed_as_a_config_file(name: str) -> None:
-    path = Path(recipes.__file__).parents[1] / "recipes" / f"{name}.yaml"
-    by_file, by_name = read(**read_options(path)), read("--preset", name)
-    differ = {key for key in by_name if by_file[key] != by_name[key]}
-    assert differ <= {"preset", "logging_dir", "distributed_state"}
+def test_the_command_line_wins_over_a_preset() -> None:
+    found = read("--learning_rate", "3e-6", **preset("ragen"))
+    assert [found[name] for name in ("learning_rate", "advantage")] == [3e-6, "gae"]

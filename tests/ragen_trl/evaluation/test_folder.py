@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import Row
-from ragen_trl.evaluation.folder import EpisodeFile, episodes_path, prepare
+from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 
 
 def stored(seed: int, sample: int = 0) -> Row:
@@ -29,10 +26,3 @@ def test_other_names_and_other_settings_have_files_of_their_own(tmp_path: Path) 
     file_of(tmp_path, "a", "Lake", 3).add([stored(0)])
     for policy, env, turns in (("b", "Lake", 3), ("a", "Room", 3), ("a", "Lake", 4), ("a/", "Lake", 3)):
         assert file_of(tmp_path, policy, env, turns).rows == {}
-
-
-def test_a_training_run_is_not_written_into(tmp_path: Path) -> None:
-    (tmp_path / "stages.json").write_text("{}")
-    for overwrite in (False, True):
-        with pytest.raises(OptionError, match="a training run; choose another --output_dir"):
-            prepare(tmp_path, overwrite)

@@ -61,7 +61,7 @@ def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(len(ids) % 3) for ids in completion_ids]
 
 
-@pytest.mark.filterwarnings("ignore::ragen_trl.config.checks.OffPolicySamplingWarning")
+@pytest.mark.filterwarnings("ignore:top_")
 @pytest.mark.parametrize("name", RUNS)
 def test_trains_with_options_of_trl(tmp_path: Path, name: str) -> None:
     """test_train_*: two updates end with a finite loss and other weights than before."""
