@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +46,7 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
-from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
+from ragen_trl.training.checkpoints import resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
@@ -56,9 +55,6 @@ from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
-
-EvaluationRows: TypeAlias = Dataset | dict[str, Dataset]
-"""What TRL takes for ``eval_dataset``."""
 
 
 class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -80,8 +76,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         callbacks: As in TRL, and so are ``optimizers``, ``peft_config`` and ``quantization_config``.
         train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
             ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
-        eval_dataset: Your own start states for evaluation during training, described in the same way, or several such
-            data sets by name; instead of ``num_eval_seeds``.
+        eval_dataset: Your own start states for evaluation during training, described in the same way; instead of
+            ``num_eval_seeds``.
         reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
 
     Attributes:
@@ -118,7 +114,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         optimizers: tuple[Any, Any] = (None, None),
         peft_config: PeftConfig | None = None,
         train_dataset: Dataset | None = None,
-        eval_dataset: EvaluationRows | None = None,
+        eval_dataset: Dataset | None = None,
         reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase | None] | None = None,
         quantization_config: Any = None,
     ) -> None:
@@ -139,10 +135,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         beta, args.beta = args.beta, 0.0
         super().__init__(
             model=model,
-            reward_funcs=[checks.environment_return, *map(checks.finite_rewards, self._extra)],
+            reward_funcs=[checks.environment_return, *self._extra],
             args=args,
             train_dataset=self._tasks.rows,
-            eval_dataset=self._rows_to_evaluate(eval_dataset, held_out=True),
+            eval_dataset=self._tasks.evaluation_rows(eval_dataset),
             processing_class=processing_class,
             reward_processing_classes=readers,
             callbacks=callbacks,
@@ -327,12 +323,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint` and `check_parts`.
+            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint`.
         """
         asked, config = resume_from_checkpoint, self.args
         checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
-        if checkpoint is not None:
-            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._begin_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -389,7 +383,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         else:
             logger.warning("step %d: the filter kept no group of a rollout", self.state.global_step + 1)
-        self._show(rollout, kept, chosen, advantages)
+        if self.observers:
+            event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
+            for observer in self.observers:
+                observer.on_rollout(event)
         batch, accumulation = self._rows_to_train(rollout, chosen, advantages), self.args.gradient_accumulation_steps
         parts = micro_batches(
             batch,
@@ -455,21 +452,16 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             ValueError: If a reward is not finite.
         """
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
-        reads = bool(self._extra) or self.log_completions  # the text of completions
         prompts = [[{"role": "user", "content": one.turns[0].observation}] for one in played]
         ids = [list(one.token_ids[len(one.turns[0].prompt_ids) :]) for one in played]  # all after the first prompt
-        completions = [[{"role": "assistant", "content": decode(of_one) if reads else ""}] for of_one in ids]
+        completions = [[{"role": "assistant", "content": decode(of_one) if self._extra else ""}] for of_one in ids]
         given = [
             {**row, "prompt": prompt, "trajectory": one, "episode_return": one.episode_return}
             for row, prompt, one in zip(rows, prompts, played, strict=True)
         ]
-        rewards, logged, columns = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
+        rewards, logged = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
         if not bool(torch.isfinite(rewards[:, 0]).all()) or bool(rewards.isinf().any()):
             raise ValueError(f"the environment and reward functions paid {rewards.tolist()}; rewards must be finite")
-        if self.log_completions:
-            by_function = dict(zip(self.reward_func_names, rewards.T.tolist(), strict=True))
-            texts = gather_object(prompts), gather_object(completions)
-            trl_seams.show_completions(self, *texts, by_function, columns)
         pairs = [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
         # An episode whose environment failed says nothing about the policy: it has no outcome.
@@ -493,18 +485,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         return [dict(row) for row in repeated[first : first + local]]
-
-    def _show(
-        self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: torch.Tensor | None
-    ) -> None:
-        """Show advantages in TRL's table of completions, and the rollout to observers."""
-        if self.log_completions or self.observers:
-            event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
-            for observer in self.observers:
-                observer.on_rollout(event)
-        if self.log_completions:
-            means = [fmean(of_tokens) if of_tokens else 0.0 for of_tokens in event.advantages]
-            trl_seams.show_advantages(self, rollout.in_order(gather_object(means)))
 
     def _rows_to_train(
         self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor | None
@@ -644,7 +624,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def evaluate(
         self,
-        eval_dataset: EvaluationRows | str | None = None,
+        eval_dataset: Dataset | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
@@ -660,24 +640,14 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             metric_key_prefix: As in TRL.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
-        if eval_dataset is None:
-            chosen = self.eval_dataset
-        elif isinstance(eval_dataset, str):
-            chosen = self.eval_dataset[eval_dataset]
-        else:
-            chosen = self._rows_to_evaluate(eval_dataset)
-        several = chosen if isinstance(chosen, dict) else {"": chosen}
-        figures: dict[str, float] = {}
+        rows = self.eval_dataset if eval_dataset is None else self._tasks.rows_for_evaluation(eval_dataset)
         trained, _ = self.model.training, self.model.eval()
         try:
-            for name, rows in several.items():
-                prefix = f"{metric_key_prefix}_{name}" if name else metric_key_prefix
-                measured = {f"{prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}
-                self.log(measured)
-                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
-                figures |= measured
+            figures = {f"{metric_key_prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}
         finally:
             self.model.train(trained)
+        self.log(figures)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, figures)
         return figures
 
     def _evaluated(self, dataset: Dataset, at_once: int) -> dict[str, float]:
@@ -700,13 +670,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         rollout = replace(RolloutBatch.joined(parts), group_size=size)
         figures = metrics.rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
         return {**figures, "runtime": time.perf_counter() - began}
-
-    def _rows_to_evaluate(self, given: EvaluationRows | None, held_out: bool = False) -> Any:
-        if given is None:
-            return self._tasks.evaluation_rows()
-        if isinstance(given, dict):
-            return {name: self._tasks.rows_for_evaluation(rows, held_out) for name, rows in given.items()}
-        return self._tasks.rows_for_evaluation(given, held_out)
 
     # Checkpoints and saved models
 

@@ -7,8 +7,8 @@
 | ``_calculate_rewards`` | returns the rewards of all processes, (B, F), NaN where a function gave none |
 | ``_pending_metrics``, ``_pending_extra_logs`` | what reward functions logged since they were emptied |
 | ``_metrics`` | ``log`` writes the means of these lists by mode and empties them |
-| ``_logs`` | the table of the last rollout's completions, which ``log`` writes |
-| ``_buffered_inputs`` | a plain ``GRPOTrainer``'s micro-batches of the last rollout, for `CollapseMonitor` |
+| ``_logs`` | the table of a plain ``GRPOTrainer``'s last completions, for `CollapseMonitor` |
+| ``_buffered_inputs`` | its micro-batches of the last rollout |
 
 TRL has a new minor version every one to two weeks. A version that was not tested works where none of these has moved;
 `check_seams` says which one has.
@@ -16,7 +16,7 @@ TRL has a new minor version every one to two weeks. A version that was not teste
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -82,23 +82,21 @@ def rewards_by_function(
     prompts: list[Any],
     completions: list[Any],
     completion_ids: list[list[int]],
-) -> tuple[torch.Tensor, dict[str, float], dict[str, list[Any]]]:
+) -> tuple[torch.Tensor, dict[str, float]]:
     """Call all reward functions as TRL does, on all processes together.
 
     Returns:
         (B, F) rewards of all processes, unweighted, NaN where a function gave none; and what the functions logged by
-        ``log_metric`` (means over processes) and by ``log_extra`` (a column each, of all processes).
+        ``log_metric``, means over processes. What they logged by ``log_extra`` is dropped: it has no table here.
     """
     rewards = trainer._calculate_rewards(rows, prompts, completions, completion_ids)
-    metrics, columns = {}, {}
+    metrics = {}
     for name in sorted(set(gather_object(list(trainer._pending_metrics)))):
         values = [value for part in gather_object([list(trainer._pending_metrics.get(name, []))]) for value in part]
         metrics[name] = fmean(values)
-    for name in sorted(set(gather_object(list(trainer._pending_extra_logs)))):
-        columns[name] = gather_object(trainer._pending_extra_logs.get(name, [None] * len(rows)))
     trainer._pending_metrics.clear()
     trainer._pending_extra_logs.clear()
-    return rewards, metrics, columns
+    return rewards, metrics
 
 
 def log_values(trainer: GRPOTrainer, mode: str, values: Mapping[str, float]) -> None:
@@ -111,29 +109,6 @@ def forget_values(trainer: GRPOTrainer) -> None:
     """Drop what was logged and not yet written, as after a training that broke off."""
     for values in trainer._metrics.values():
         values.clear()
-
-
-def show_completions(
-    trainer: GRPOTrainer,
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    rewards: Mapping[str, Sequence[float]],
-    extra: Mapping[str, Sequence[Any]],
-) -> None:
-    """Add trajectories of all processes to TRL's table of completions, which keeps the last ones of a rollout."""
-    logs = trainer._logs
-    logs["prompt"].extend(prompts)
-    logs["completion"].extend(completions)
-    for kind, columns in (("rewards", rewards), ("extra", extra)):
-        for name, values in columns.items():
-            logs[kind][name].extend(values)
-    logs["advantages"].extend([0.0] * len(prompts))
-
-
-def show_advantages(trainer: GRPOTrainer, advantages: Sequence[float]) -> None:
-    """Put the advantages of a rollout, one for each trajectory, into TRL's table of completions."""
-    trainer._logs["advantages"].clear()  # a deque as long as a rollout, which keeps the last ones
-    trainer._logs["advantages"].extend(advantages)
 
 
 class PlainRollout(NamedTuple):

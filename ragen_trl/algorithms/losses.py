@@ -4,9 +4,12 @@ Whatever averages takes the count over the *whole* optimizer step, all micro-bat
 parts add up to the loss of the step. A mean of micro-batch means would not, as soon as they differ in size.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
+
+Kind: TypeAlias = Literal["grpo", "dapo", "dr_grpo", "cispo"]
+"""The kinds of `policy_loss`, which the option ``loss_type`` names."""
 
 
 class PolicyLoss(NamedTuple):
@@ -24,7 +27,7 @@ def policy_loss(
     shares: torch.Tensor,
     step_tokens: torch.Tensor | float,
     step_trajectories: torch.Tensor | float,
-    kind: Literal["grpo", "dapo", "dr_grpo", "cispo"] = "grpo",
+    kind: Kind = "grpo",
     epsilon_low: float = 0.2,
     epsilon_high: float = 0.2,
     dual_clip: float | None = None,

@@ -228,17 +228,13 @@ def estimate_values(
                 break
             counts.update(more)
     won = [sample.success for of_start in found.values() for sample in of_start]
-    earned = f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}"
-    if not any(won):
+    if not any(won) or not any(map(_has_spread, returns.values())):
         raise NothingToLearnError(
-            f"{earned}, and none succeeded (success rate at most {wilson_interval(0, len(won))[1]:.2%} with 95 % "
-            "confidence); A*-PO cannot learn what its reference never does: warm-start the model on the oracle's play, "
-            "make the environment easier, or raise max_reference_samples"
-        )
-    if not any(map(_has_spread, returns.values())):
-        raise NothingToLearnError(
-            f"{earned}, all of one start state the same, so there is nothing to learn; raise the temperature or "
-            "max_reference_samples, or take other start states or another reference"
+            f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}, and "
+            f"{sum(won)} succeeded (at most {wilson_interval(sum(won), len(won))[1]:.2%} with 95 % confidence); A*-PO "
+            "cannot learn what its reference never does, nor where all episodes of each start state earn the same: "
+            "warm-start the model on the oracle's play, make the environment easier, take other start states, or raise "
+            "the temperature or max_reference_samples"
         )
     won = [sample.success for of_start in found.values() for sample in of_start[: args.reference_samples]]
     low, high = wilson_interval(sum(won), len(won))

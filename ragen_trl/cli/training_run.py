@@ -54,7 +54,7 @@ _ADVICE = "pass --overwrite true to start again, or choose another --output_dir"
 # Options that say where and how to write, or how to step environments; they change no result.
 _WITHOUT_EFFECT = {
     *option_names(ExecutionOptions),
-    *("output_dir", "overwrite", "ddp_backend", "ddp_timeout", "logging_dir", "logging_steps", "log_completions"),
+    *("output_dir", "overwrite", "ddp_backend", "ddp_timeout", "logging_dir", "logging_steps"),
     *("report_to", "run_name", "save_steps", "save_strategy", "save_total_limit", "disable_tqdm", "record_rollouts"),
     # A run may go on with other servers.
     *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),

@@ -20,6 +20,8 @@ REFUSED = (
     *("neftune_noise_alpha", "mask_truncated_completions", "max_tool_calling_iterations"),
     # The loss is ours.
     *("multi_objective_aggregation", "use_adaptive_entropy", "top_entropy_quantile", "off_policy_mask_threshold"),
+    # TrajectoryRecorder writes whole trajectories (docs/evaluation.md).
+    "log_completions",
     # The KL is measured to the policy as it was when the trainer was made; rows need their seed.
     *("sync_ref_model", "remove_unused_columns"),
     # Processes play unequal numbers of turns, and would wait for each other; FSDP2 or DeepSpeed divide weights.

@@ -185,8 +185,8 @@ class CriticOptions:
 class TrainingOptions:
     """How a policy learns: what `StarPOConfig` adds to TRL's ``GRPOConfig``, and TRL's options with other defaults."""
 
-    loss_type: Literal["grpo", "dapo", "dr_grpo", "cispo"] = option(
-        "grpo", "'grpo' is StarPO's objective: mean over trajectories of the token mean. The others are TRL's."
+    loss_type: str = option(
+        "grpo", "'grpo' is StarPO's: mean over trajectories of the token mean. TRL's: 'dapo', 'dr_grpo', 'cispo'."
     )
     bf16: bool | None = option(None, "Mixed precision in bfloat16; unset: on where the hardware has it.")
     dataloader_pin_memory: bool | None = option(None, "As in transformers; unset: where there is a GPU.")

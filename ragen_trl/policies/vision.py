@@ -86,6 +86,39 @@ class PictureProcessor:
         order = [places[picture] for picture in pictures]
         return torch.cat([different[place] for place in order]), grids[order]
 
+    def inputs(
+        self, ids: torch.Tensor, attention: torch.Tensor, pictures: Sequence[Sequence[Picture]]
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """What TRL's scoring hands to a vision model for rows of (b, n) tokens and their pictures.
+
+        Rows that are filler keep their prompt only, and with it the pictures of the prompt. Returned are the ids, in
+        which parts of pictures that nobody reads are padding, and ``pixel_values``, ``image_grid_thw`` and
+        ``num_images`` of the pictures that are read, and ``mm_token_type_ids``, (b, n), 1 at parts of pictures.
+        """
+        parts = ids == self.image_id
+        read = parts & attention.bool()
+        shown: list[Picture] = []
+        counts: list[int] = []
+        for left, of_row in zip(read.sum(dim=1).tolist(), pictures, strict=True):
+            before = len(shown)
+            for picture in of_row:
+                if left <= 0:
+                    break
+                rows, columns = self.grid(picture)
+                shown.append(picture)
+                left -= rows * columns
+            counts.append(len(shown) - before)
+        ids = ids.masked_fill(parts & ~read, self.pad_id)
+        if not shown:
+            return ids, {}
+        pixels, grids = self.patches(shown)
+        return ids, {
+            "pixel_values": pixels.to(ids.device),
+            "image_grid_thw": grids.to(ids.device),
+            "num_images": counts,
+            "mm_token_type_ids": read.long(),
+        }
+
     def save(self, folder: Path) -> None:
         """Write the image processor beside a saved model."""
         self._processor.save_pretrained(folder)

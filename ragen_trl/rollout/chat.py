@@ -201,19 +201,6 @@ class Chat:
         return self._render([_user(observation)], add_generation_prompt=True, tools=tools or None)
 
     def _between(self, observation: str) -> str:
-        # A template that reads a user's message looks for a tag at its start (Qwen3: <tool_response>).
-        if self._around is None or observation.startswith("<"):
-            return self._rendered_between(observation)
-        return observation.join(self._around)
-
-    @cached_property
-    def _around(self) -> tuple[str, str] | None:
-        """The text before and after an observation, to save rendering it; ``None`` if the template changes some."""
-        head, _, tail = self._rendered_between(_NEXT).rpartition(_NEXT)
-        probes = ("", f"\n {_NEXT} \n")
-        return (head, tail) if all(self._rendered_between(one) == head + one + tail for one in probes) else None
-
-    def _rendered_between(self, observation: str) -> str:
         exchange = [_user("?"), _assistant(_REPLY), _user(observation)]
         return self._render(exchange, add_generation_prompt=True).partition(_REPLY)[2]
 
@@ -281,7 +268,7 @@ class Chat:
         given = dict(self._variables)
         for name in (None, *_THINKING_SWITCHES):
             self._variables = given if name is None else {name: think, **given}
-            if not self._rendered_between(_NEXT).rstrip().endswith(wrong):
+            if not self._between(_NEXT).rstrip().endswith(wrong):
                 return
         self._variables, self._ends_thought = given, not think
 

@@ -102,11 +102,13 @@ class Tasks:
     def _first_rows(self) -> dict[tuple[int, int], int]:
         return {start: place for place, start in reversed([*enumerate(self._starts)])}
 
-    def evaluation_rows(self) -> Dataset:
-        """Rows of TRL's evaluation during training, if a user gives none; without the user's columns.
+    def evaluation_rows(self, given: Dataset | None = None) -> Dataset:
+        """Rows of TRL's evaluation during training: a user's own, or made-up ones without the user's columns.
 
-        The environments take turns, and each starts with the same first seed.
+        Of these the environments take turns, and each starts with the same first seed.
         """
+        if given is not None:
+            return self.rows_for_evaluation(given, held_out=True)
         count = len(self.specs)
         places = range(len(seeds.selection_seeds(self._args.num_eval_seeds)))
         return self._made_up([(place % count, seeds.SELECTION + place // count) for place in places])

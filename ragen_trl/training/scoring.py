@@ -11,7 +11,6 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, Trainer
 
 from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, whole_rows
-from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, pass_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.models import FAMILIES, UnsupportedModelError, check_supported
@@ -76,7 +75,7 @@ class Scorer:
             options["compute_aux_loss"] = True
         if "pictures" in batch:  # a model that sees finds the positions itself
             assert self._pictures is not None
-            call, (ids, seen) = model, picture_inputs(ids, attention, batch["pictures"], self._pictures)
+            call, (ids, seen) = model, self._pictures.inputs(ids, attention, batch["pictures"])
             options |= seen
         elif self.shares_prefixes:
             call = PackedModel(model, base, torch.cat([batch["prompt_mask"], sampled], dim=1))

@@ -28,7 +28,7 @@ ASKED: dict[str, Any] = {
     "ds3_gather_for_generation": False, "mask_truncated_completions": True, "use_adaptive_entropy": True,
     "top_entropy_quantile": 0.5, "off_policy_mask_threshold": 0.5, "max_tool_calling_iterations": 3,
     "vllm_structured_outputs_regex": "a+", "neftune_noise_alpha": 5.0, "remove_unused_columns": True,
-    "parallelism_config": "tp",
+    "parallelism_config": "tp", "log_completions": True,
 }  # fmt: skip
 
 
@@ -67,12 +67,6 @@ def test_an_interval_is_read_as_mathematics_writes_it() -> None:
 def test_a_choice_is_one_of_those_that_are_declared(option: str) -> None:
     with pytest.raises(OptionError, match=f"{option} is 'foo'; choose one of {get_args(KINDS[option])[0]}"):
         config(AStarPOConfig, **{option: "foo"})
-
-
-@pytest.mark.parametrize("loss_type", ["bnpo", "luspo", "sapo", "vespo"])
-def test_other_losses_of_trl_are_refused_with_those_to_use(loss_type: str) -> None:
-    with pytest.raises(OptionError, match=f"^loss_type is '{loss_type}'; choose one of grpo, dapo, dr_grpo, cispo$"):
-        config(loss_type=loss_type)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -7,7 +7,6 @@ import torch
 from transformers import Qwen2VLImageProcessorPil
 
 from ragen_trl import StarPOSConfig
-from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.trainers import LastRollout, logged
 from tests.support.ragen_trl.vision import (
@@ -48,7 +47,7 @@ def test_filler_rows_show_the_pictures_of_their_prompts() -> None:
     one, other = Picture(56, 28, bytes(56 * 28 * 3)), Picture(28, 28, bytes([255] * 28 * 28 * 3))
     ids = torch.tensor([[9, image, image, 5, image], [pad, image, image, 5, image]])
     attention = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]])
-    cleared, seen = picture_inputs(ids, attention, [(one, other), (one, other)], processor)
+    cleared, seen = processor.inputs(ids, attention, [(one, other), (one, other)])
     assert cleared.tolist() == [[9, image, image, 5, image], [pad, image, image, 5, pad]]
     assert seen["image_grid_thw"].tolist() == [[1, 4, 2], [1, 2, 2], [1, 4, 2]] and seen["num_images"] == [2, 1]
     assert seen["mm_token_type_ids"].tolist() == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 0]]

@@ -63,7 +63,7 @@ def test_a_seam_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_rewards_are_those_of_all_functions_with_what_they_logged(tmp_path: Path) -> None:
-    """``None`` is NaN. ``log_metric`` and ``log_extra`` come back, and are empty afterwards."""
+    """``None`` is NaN. ``log_metric`` comes back; it and ``log_extra`` are empty afterwards."""
 
     def judge(completions: Any, log_metric: Any, log_extra: Any, **_: Any) -> list[float | None]:
         log_metric("asked", len(completions))
@@ -75,19 +75,9 @@ def test_rewards_are_those_of_all_functions_with_what_they_logged(tmp_path: Path
     prompts = [[{"role": "user", "content": "?"}]] * 2
     completions = [[{"role": "assistant", "content": "!"}]] * 2
     for _ in range(2):
-        rewards, metrics, columns = trl_seams.rewards_by_function(trainer, rows, prompts, completions, [[1], [2]])
+        rewards, metrics = trl_seams.rewards_by_function(trainer, rows, prompts, completions, [[1], [2]])
         assert rewards[:, 0].tolist() == [3.0, 4.0] and rewards[0, 1].isnan() and rewards[1, 1] == 2.0
-        assert (metrics, columns) == ({"asked": 2.0}, {"letter": ["a", "b"]})
-
-
-def test_the_table_of_completions_shows_the_last_rollout(tmp_path: Path) -> None:
-    trainer = small_trainer(tmp_path, lottery(), max_steps=1, log_completions=True, num_completions_to_print=0)
-    trainer.train()
-    (path,) = (tmp_path / "completions").glob("*.parquet")
-    table = Dataset.from_parquet(str(path)).to_dict()
-    assert len(table["completion"]) == len(table["prompt"]) == 8
-    assert table["environment_return"] != [0.0] * 8
-    assert sum(table["advantage"]) == pytest.approx(0.0, abs=1e-5) and any(table["advantage"])
+        assert metrics == {"asked": 2.0} and not trainer._pending_extra_logs
 
 
 def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "num_generations": 2, "generation_batch_size": 16, "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 1.3, "top_p": 0.9, "top_k": 50,
         "max_completion_length": 60, "shuffle_dataset": False, "scale_rewards": "batch", "max_steps": 4,
-        "log_completions": True, "num_completions_to_print": 1, "log_unique_prompts": True,
     },
     "optimiser": {
         "learning_rate": 1e-3, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-7},

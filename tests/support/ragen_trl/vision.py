@@ -8,7 +8,6 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, picture_processor
 from ragen_trl.rollout.environments import EnvPool, EnvSpec, make_chat
@@ -64,7 +63,7 @@ def play_seeing(
 def full_pass(model: PreTrainedModel, trajectory: Trajectory) -> torch.Tensor:
     """(T,) log-probabilities of an episode's sampled tokens, in one pass with the positions of Transformers."""
     ids = torch.tensor([trajectory.token_ids])
-    ids, seen = picture_inputs(ids, torch.ones_like(ids), [trajectory.pictures], processor_of(model))
+    ids, seen = processor_of(model).inputs(ids, torch.ones_like(ids), [trajectory.pictures])
     seen.pop("num_images", None)
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), **seen).logits
