@@ -1,8 +1,6 @@
 """Multi-turn agent training on top of TRL.
 
-Names resolve on first use (PEP 562), so the torch-free modules (``trajectory``, ``rollout``) load neither torch nor
-TRL. Data and imports pass from ``system`` through ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``,
-``credit``, ``trainers``, ``astar_po``, ``evaluation``, ``imitation``, ``monitoring`` and ``reporting`` to ``cli``.
+Names resolve on first use (PEP 562), so the torch-free modules (``trajectory``, ``rollout``) load neither torch nor TRL.
 """
 
 from importlib import import_module
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
-    from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
+    from ragen_trl.batching.rewards import consistency_reward, length_reward
     from ragen_trl.batching.rollout_batch import RolloutBatch
     from ragen_trl.config.options import WarmStartConfig
     from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "astar_po.trainer": ["AStarPOTrainer"],
-    "batching.rewards": ["consistency_reward", "format_reward", "length_reward"],
+    "batching.rewards": ["consistency_reward", "length_reward"],
     "batching.rollout_batch": ["RolloutBatch"],
     "config.options": ["WarmStartConfig"],
     "config.starpo": ["AStarPOConfig", "StarPOConfig", "StarPOSConfig"],
@@ -63,7 +61,6 @@ __all__ = [
     "consistency_reward",
     "demonstrations_from",
     "evaluate",
-    "format_reward",
     "length_reward",
     "make_chat",
     "make_turns",

@@ -46,7 +46,7 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
-from ragen_trl.training.checkpoints import resumable_checkpoint
+from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
@@ -323,10 +323,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint`.
+            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint` and `check_parts`.
         """
         asked, config = resume_from_checkpoint, self.args
         checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
+        if checkpoint is not None:
+            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._begin_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 

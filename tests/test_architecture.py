@@ -18,7 +18,7 @@ PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
 CEILINGS = {
     "ragen_envs": (15_000, 7_500),
     "webshop_server": (9_500, 4_200),
-    "ragen_trl": (13_400, 13_000),
+    "ragen_trl": (13_000, 13_000),
     "benchmarks": (4_500, 4_500),
     "tests": (26_000, 20_000),
     "words of pages": (70_000, 35_000),

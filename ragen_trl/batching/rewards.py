@@ -22,14 +22,6 @@ def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float
     return [fmean(_consistency(turn) for turn in episode.turns) for episode in trajectory]
 
 
-def format_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """Share of turns with a readable reply, minus 1: from -1 (none) to 0 (all).
-
-    Unlike ``format_penalty``, it does not add up over turns, and invalid actions in a readable reply cost nothing.
-    """
-    return [fmean(bool(turn.info["format_is_valid"]) for turn in episode.turns) - 1.0 for episode in trajectory]
-
-
 def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
     """Make a reward function that penalises long replies: ``-1/T Σ_t min(1, max(0, n_t - target) / scale)``.
 
@@ -39,10 +31,6 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
 
     Each reply may have ``target`` tokens, at least 0, without penalty; the full one is reached ``scale`` tokens later,
     at least 1. TRL logs the function as ``rewards/length_reward_<target>_<scale>``.
-
-    Example:
-        >>> length_reward(100, 50).__name__
-        'length_reward_100_50'
     """
     if target < 0 or scale < 1:
         raise ValueError(f"target is {target} and scale is {scale}; give at least 0 and at least 1")

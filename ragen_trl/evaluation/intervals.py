@@ -114,18 +114,13 @@ def paired_difference(
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
     """``1 - C(n - c, k) / C(n, k)``: the share of all sets of k attempts that contain a success.
 
-    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1) from n attempts with c successes; 1 - (1 -
-    c/n)^k is biased for k > 1.
-
-    Raises:
-        ValueError: If ``k`` is not from 1 to ``attempts``, or ``successes`` not from 0 to ``attempts``.
+    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1) from n ≥ k attempts with c successes; 1 -
+    (1 - c/n)^k is biased for k > 1.
 
     Example:
         >>> pass_at_k(4, 1, 2)
         0.5
     """
-    if not 1 <= k <= attempts or not 0 <= successes <= attempts:
-        raise ValueError(f"pass@{k} from {successes} successes in {attempts} attempts; give k from 1 to {attempts}")
     sets = math.comb(attempts, k)
     return (sets - math.comb(attempts - successes, k)) / sets
 

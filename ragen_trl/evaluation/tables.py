@@ -5,12 +5,9 @@ from typing import Any
 
 from ragen_trl.evaluation.intervals import with_interval
 
-Table = list[list[str]]
-"""Cells, row by row; the first row has the titles."""
 
-
-def result_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row per policy: success, what it is above that of others, pass@k, return, and how the replies were.
+def result_table(results: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Titles, then a row per policy: success, what it is above others, pass@k, return, and how the replies were.
 
     ``results`` are by policy the fields of ``EvaluationResult`` and ``differences``, or ``{"not_played": reason}``.
     """

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import with_interval
-from ragen_trl.evaluation.tables import Table, aligned, result_table
+from ragen_trl.evaluation.tables import aligned, result_table
 from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import write_atomically
@@ -94,7 +94,7 @@ def results_table(summary: dict[str, Any]) -> str:
     return aligned(_table(summary))
 
 
-def _table(summary: dict[str, Any]) -> Table:
+def _table(summary: dict[str, Any]) -> list[list[str]]:
     """The results of a run, one row per policy."""
     results, start = summary.get("results", {}), "warm start" if summary.get("warm_started") is True else "before"
     labels = {"before": f"({start})"}

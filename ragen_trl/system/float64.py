@@ -6,12 +6,7 @@ import torch
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """The device itself, or the CPU if it has no float64.
-
-    Example:
-        >>> float64_device(torch.device("mps"))
-        device(type='cpu')
-    """
+    """The device itself, or the CPU if it has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 

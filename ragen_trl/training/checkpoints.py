@@ -70,6 +70,21 @@ def _is_an_end(step: int, steps_per_rollout: int, max_steps: int) -> bool:
     return step % steps_per_rollout == 0 or 0 < max_steps <= step
 
 
+def check_parts(checkpoint: Path, engine_processes: int) -> None:
+    """Raise `UserError` if DeepSpeed has written the optimizer in another number of parts than it would read.
+
+    DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed (0 processes) the
+    optimizer would silently begin again.
+    """
+    parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
+    if parts and parts != engine_processes:
+        found = f"this launch has {engine_processes}" if engine_processes else "this launch is without it"
+        raise UserError(
+            f"{checkpoint} was saved by DeepSpeed on {parts} processes, and {found}; resume with DeepSpeed on {parts}, "
+            "or begin a new run with the model that it holds (zero_to_fp32.py in that folder writes it)"
+        )
+
+
 def _recorded_step(folder: Path) -> int | None:
     try:
         state = json.loads((folder / "trainer_state.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
+from ragen_trl.batching.rewards import consistency_reward, length_reward
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import lottery, made_up, small_trainer
 
@@ -32,11 +32,6 @@ def test_consistency_is_a_mean_over_turns() -> None:
     rewards = consistency_reward(trajectory=[episode(buying, named), episode(named, silent, silent)])
     assert rewards == pytest.approx([0.175, 0.05], abs=1e-12)
     assert consistency_reward(trajectory=[episode(*[buying] * 9)]) == pytest.approx([0.2])  # length earns nothing
-
-
-def test_unreadable_replies_cost_their_share() -> None:
-    good, bad = turn(), turn(readable=False)
-    assert format_reward(trajectory=[episode(good), episode(good, bad, bad, bad), episode(bad)]) == [0.0, -0.75, -1.0]
 
 
 @pytest.mark.parametrize(
