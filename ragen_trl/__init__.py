@@ -1,6 +1,6 @@
 """Multi-turn agent training on top of TRL.
 
-Names resolve on first use (PEP 562), so the torch-free modules (``trajectory``, ``rollout``) load neither torch nor TRL.
+Names resolve on first use (PEP 562), so ``trajectory`` and ``rollout`` load neither torch nor TRL.
 """
 
 from importlib import import_module
