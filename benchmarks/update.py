@@ -174,11 +174,8 @@ def our_trainer(case: Case, model: Any, tokenizer: Any, args: Any, way: str) -> 
     """StarPO's trainer, with prefixes shared or not."""
     from ragen_trl import StarPOTrainer
 
-    class AsAsked(StarPOTrainer):
-        def _can_share_prefixes(self) -> bool:
-            return way == "shared"
-
-    return AsAsked(model, LAKE, args, processing_class=tokenizer, peft_config=lora(case))
+    with patch("ragen_trl.training.scoring.can_share_prefixes", return_value=way == "shared"):
+        return StarPOTrainer(model, LAKE, args, processing_class=tokenizer, peft_config=lora(case))
 
 
 def updates(case: Case, model: Any, tokenizer: Any, args: Any, rows: list[Any], way: str) -> Callable[[], None]:
