@@ -15,7 +15,7 @@ from record import place, table, write
 
 from ragen_envs import wilson_interval
 from ragen_envs.baselines import HORIZONS, measure
-from ragen_envs.webshop.policies import scripted_shop_action, scripted_toy_action
+from ragen_envs.webshop.shoppers import scripted_shop_action, scripted_toy_action
 
 GAMES = ("Bandit", "BanditRev", "Countdown", "FrozenLake", "Sokoban", "SokobanLarge", "Tools")
 SHOPS = {"ragen/ToyShop-v0": ("eval", scripted_toy_action), "ragen/WebShop-v0": ("test", scripted_shop_action)}

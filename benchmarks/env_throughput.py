@@ -144,7 +144,7 @@ def our_shop(seconds: float) -> Count:
     import numpy as np
 
     import ragen_envs  # noqa: F401
-    from ragen_envs.webshop.policies import random_shop_action
+    from ragen_envs.webshop.shoppers import random_shop_action
 
     env = gymnasium.make("ragen/WebShop-v0", catalog="synthetic:1000")
     env.reset(seed=0)

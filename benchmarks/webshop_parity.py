@@ -195,7 +195,7 @@ def compare_episodes(folder: Path, store: Store) -> Counts:
             paid = step["reward"] if step.get("done") else None
             page = PageText(episode["goal"]["instruction_text"], session, paid, parity=True)
             offered = {
-                "has_search_bar": store.has_search_bar(state),
+                "has_search_bar": state.kind == "start",
                 "clickables": store.clickables(state, parity=True),
             }
             address = step.get("url", START_URL.format(session=session))

@@ -122,7 +122,7 @@ def steps(spec: str) -> dict[str, Any]:
     import numpy as np
 
     import ragen_envs  # noqa: F401  (registers the ids)
-    from ragen_envs.webshop.policies import random_shop_action, scripted_shop_action
+    from ragen_envs.webshop.shoppers import random_shop_action, scripted_shop_action
 
     seconds, _, catalog = spec.partition("/")
     env = gymnasium.make("ragen/WebShop-v0", catalog=catalog)

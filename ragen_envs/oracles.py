@@ -29,16 +29,16 @@ from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.tools.policies import best_call, random_call
 from ragen_envs.tools.webshop import as_call, best_shop_call, random_shop_call
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.local_store import goal_difficulty
-from ragen_envs.webshop.policies import (
+from ragen_envs.webshop.recorded import RecordedShop
+from ragen_envs.webshop.shoppers import (
     best_shop_action,
     best_toy_action,
+    careless_shop_action,
     careless_toy_action,
+    goal_difficulty,
     random_shop_action,
     random_toy_action,
 )
-from ragen_envs.webshop.recorded import RecordedShop
-from ragen_envs.webshop.shoppers import careless_shop_action
 
 TextGym = gymnasium.Env[str, str]
 
@@ -195,7 +195,7 @@ def difficulty(env: TextGym) -> float:
 
     Raises:
         NoOracleError: If nothing is registered for the environment. All bandits are equally hard.
-        webshop.local_store.HiddenGoalError: If the goal is on a server.
+        webshop.remote.HiddenGoalError: If the goal is on a server.
 
     Example:
         >>> import gymnasium
@@ -237,7 +237,7 @@ def _(env: Tools) -> float:
 
 @difficulty.register
 def _(env: WebShop) -> float:
-    return float(goal_difficulty(env.base_url, env.settings, env.session.goal))
+    return float(goal_difficulty(env))
 
 
 @difficulty.register

@@ -36,10 +36,10 @@ ORDER = {
 # Names that say nothing about what is inside, so that anything ends up there.
 EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
 
-ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
-# Inside a function, for those who ask for it: the store in the same process, the setting of type, a bridge's far side.
+LIGHT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", "webshop_server"}
+ENVIRONMENTS_MAY_IMPORT = {*LIGHT, *sys.stdlib_module_names}
+# Inside a function, for those who ask for it: the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
-    "ragen_envs/webshop/local_store.py": {"webshop_server"},
     "ragen_envs/pictures/film.py": {"PIL"},
     "ragen_envs/pictures/text.py": {"PIL"},
     "ragen_envs/pictures/svg.py": {"PIL", "resvg_py"},

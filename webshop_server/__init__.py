@@ -1,9 +1,9 @@
-"""A store to shop in, by hand or by program: the public WebShop benchmark's pages without its Java, and a JSON API.
+"""A store to shop in, by hand or by program: the public WebShop benchmark's pages without its Java.
 
     from webshop_server import create_app
     app = create_app("toy")             # a WSGI application; `webshop-server --catalog toy` serves it
 
-`create_app` loads Flask when it is first used, so that a catalogue or an index can be opened without Flask.
+`create_app` loads Flask when it is first used, so that a catalogue, an index or a shop can be opened without Flask.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -26,7 +26,7 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError
-from ragen_envs.webshop.local_store import HiddenGoalError
+from ragen_envs.webshop.remote import HiddenGoalError
 
 _EXAMPLES = """examples:
   python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal

@@ -12,7 +12,7 @@ from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.tool import Call, ToolError, read_action, write_call
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.env import LONGEST, search_words
-from ragen_envs.webshop.policies import best_shop_action, random_shop_action
+from ragen_envs.webshop.shoppers import best_shop_action, random_shop_action
 from ragen_envs.webshop.thoughts import shop_thought
 from ragen_envs.wording import pick
 

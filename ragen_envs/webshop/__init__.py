@@ -1,7 +1,6 @@
 """The online store as two environments: WebShop with the store's own pages, ToyShop with pages of a few words.
 
-`local_store` opens the store in this process, `client` reaches one by its address; `classic` plays on the pages of a
-server without our JSON API, such as the original.
+`local` opens the store in this process, `remote` reaches one by its address: ours, or any with the original's pages.
 """
 
 from ragen_envs.webshop.env import WebShop

@@ -1,12 +1,12 @@
 """WebShop as a text environment: find a product in an online store, choose its options, buy it.
 
-The store is `webshop_server`. This is a client that always speaks HTTP: to a server at `base_url`, or by default to the
-real Flask app in this process, so that nothing has to be started. The store decides what is on a page, what an action
-does, what its reward is (in `webshop_server.goals`), and what products look like.
+The store is `webshop_server`: by default a `Shop` in this process (`local`), else the pages of a server (`remote`). The
+store decides what is on a page, what an action does, what its reward is (in `webshop_server.goals`), and what products
+look like.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,13 +18,10 @@ from ragen_envs.arguments import check_choice, check_flags, check_limit, checked
 from ragen_envs.pictures.svg import check_renderer, draw_svg
 from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.classic import about_pages, find_pages, open_session
-from ragen_envs.webshop.client import NoJsonError, ShopRequestError, ShopServerError, server_connection
-from ragen_envs.webshop.faults import UNBOUGHT, faults
-from ragen_envs.webshop.local_store import StoreSettings, local_connection
-from ragen_envs.webshop.session import AvailableActions, Session
+from ragen_envs.webshop.local import LocalSession, LocalStore
+from ragen_envs.webshop.remote import RemoteSession, RemoteStore, ShopServerError
+from webshop_server.store.answer import REWARDS, AvailableActions
 
-REWARDS = ("webshop", "fixed", "tiered", "success")
 SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
 """Splits of a store. A server that has only pages knows those without "_by_product"; `reset` says so."""
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
@@ -38,6 +35,9 @@ MAX_ACTION_LENGTH = 1000
 DEFAULT_CATALOG = "synthetic"
 HELD_OUT = ("test", "eval")
 """How the names of splits begin whose goals are played in their order, and not drawn."""
+UNBOUGHT = ("no purchase",)
+"""What is wrong with an episode before a purchase."""
+_LOOP = 3  # searches in a row
 PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
@@ -123,8 +123,11 @@ class WebShop(TextEnv):
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
     and what `buy[…]` takes in buyable.
-    `goal_id`: number of the goal. `url`: address of the page. `faults`: what is wrong with the episode so far, see
-    `webshop.faults`; () after the right purchase. `request`: what is wanted, as every page says it.
+    `goal_id`: number of the goal. `url`: address of the page. `request`: what is wanted, as every page says it.
+    `faults`: what is wrong with the episode so far: before a purchase "no purchase", and "search loop" if one search
+    was sent twice or three were sent in a row; () after the right purchase; after another one those that hold of
+    "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option" and "too dear", or "wrong purchase"
+    where a server tells the score alone.
 
     ## Arguments
     See `__init__`.
@@ -186,22 +189,28 @@ class WebShop(TextEnv):
             ValueError: If an argument is out of its range.
             MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
-        _check_modes(observation_mode, render_mode, show_actions, parity, False if human_goals is None else human_goals)
-        _check_task(split, reward, max_steps)
+        check_choice("split", split, SPLITS)
+        check_choice("reward", reward, REWARDS)
+        check_choice("observation_mode", observation_mode, LONGEST)
+        check_limit("max_steps", max_steps)
+        check_flags(show_actions=show_actions, parity=parity, human_goals=False if human_goals is None else human_goals)
+        if parity and observation_mode == "short":
+            raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")
+        if render_mode == "rgb_array":
+            check_renderer()
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
             raise ValueError("catalog=, human_goals= and nouns= are set by the server at base_url=; leave them out")
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        self.settings = StoreSettings(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
-        self.base_url, self.split = base_url, split
-        self.observation_mode, self.parity = observation_mode, bool(parity)
-        self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
-        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
-        self._request |= {"parity": self.parity, "show_actions": bool(show_actions)}
+        here = LocalStore(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
+        self.store = here if base_url is None else RemoteStore(base_url)
+        self.split, self.observation_mode, self.parity = split, observation_mode, bool(parity)
+        self._rules = {"mode": observation_mode, "reward": reward, "parity": self.parity}
+        self._rules["show_actions"] = bool(show_actions)
         self._max_steps, self._steps = max_steps, 0
         self._goals_of_split = 0  # the store is not asked yet
-        self._session: Session | None = None
+        self._session: LocalSession | RemoteSession | None = None
 
     @property
     def instruction(self) -> str:
@@ -217,7 +226,7 @@ class WebShop(TextEnv):
             "Buy the product that the instruction on the page asks for, with the right options and within the price. "
             "search[words] looks for products, click[label] presses what the page offers. "
         )
-        if self.parity or self._connection.has_only_pages:
+        if self.parity or self.store.has_only_pages:
             return f"{task}You can buy once: click[buy now]."
         return (
             f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
@@ -238,10 +247,10 @@ class WebShop(TextEnv):
         """The page: no picture shows prices, options, and what can be clicked.
 
         Raises:
-            ShopServerError: If the server has pages only, which have no drawings.
+            ShopServerError: If it is a server of the original's pages, which have no drawings.
         """
-        if self._connection.has_only_pages:
-            address = self._connection.address
+        if self.store.has_only_pages:
+            address = self.store.address
             raise ShopServerError(f"the server at {address} has pages only, without pictures; use observation='text'")
         return self._observation or ""
 
@@ -256,7 +265,7 @@ class WebShop(TextEnv):
         return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
-    def session(self) -> Session:
+    def session(self) -> LocalSession | RemoteSession:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
@@ -272,12 +281,7 @@ class WebShop(TextEnv):
         Raises:
             ShopServerError: If the store does not answer.
         """
-        if not self._connection.has_only_pages:
-            try:
-                return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
-            except (NoJsonError, ShopRequestError) as error:
-                find_pages(self._connection, error)
-        return about_pages(self._connection)
+        return self.store.about()
 
     def count(self) -> int:
         """Number of goals of the split. It asks the store.
@@ -292,22 +296,18 @@ class WebShop(TextEnv):
         return int(splits[self.split])
 
     def close(self) -> None:
-        """Ends the episode in the store and closes the connection."""
-        if self._session is not None:
-            self._session.close()
-        self._connection.close()
+        """Closes the connection to a server."""
+        self.store.close()
 
     def _start(self, options: Mapping[str, Any]) -> str:
         # Drawn even when an option replaces it, so that the option cannot shift later start states.
-        request = {**self._request, **self._goal_for(options, int(self.np_random.integers(2**31)))}
-        if self._session is not None:
-            self._session.close()
-        self._session = open_session(self._connection, request)
+        asked = self._goal_for(options, int(self.np_random.integers(2**31)))
+        self._session = self.store.start(self.split, asked, self._rules)
         self._steps = 0
         return self._session.answer.observation
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
-        """The part of the request that names the goal; `drawn` is a random number below 2³¹."""
+        """What names the goal; `drawn` is a random number below 2³¹."""
         asked = asked_goal(options)
         if asked or self._reset_seed is None or not self.split.startswith(HELD_OUT):
             return asked or {"seed": drawn}
@@ -353,23 +353,18 @@ class WebShop(TextEnv):
             "available_actions": answer.available_actions,
             "goal_id": self.session.goal,
             "url": answer.url,
-            "faults": faults(answer, self.session.played),
+            "faults": answer.faults if answer.done else _faults_so_far(self.session.played),
             "request": self.session.instruction,
         }
 
 
-def _check_task(split: str, reward: str, max_steps: int | None) -> None:
-    check_choice("split", split, SPLITS)
-    check_choice("reward", reward, REWARDS)
-    check_limit("max_steps", max_steps)
-
-
-def _check_modes(
-    observation_mode: str, render_mode: str | None, show_actions: bool, parity: bool, human_goals: bool
-) -> None:
-    check_flags(show_actions=show_actions, parity=parity, human_goals=human_goals)
-    check_choice("observation_mode", observation_mode, LONGEST)
-    if parity and observation_mode == "short":
-        raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")
-    if render_mode == "rgb_array":
-        check_renderer()
+def _faults_so_far(played: Sequence[str]) -> tuple[str, ...]:
+    """What is wrong with an episode without a purchase, from its valid actions."""
+    in_a_row, sent = 0, set[str]()
+    for action in played:
+        is_search = action.startswith("search[")
+        in_a_row = in_a_row + 1 if is_search else 0
+        if in_a_row == _LOOP or (is_search and action in sent):
+            return (*UNBOUGHT, "search loop")
+        sent.add(action)
+    return UNBOUGHT

@@ -20,7 +20,7 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
-from ragen_envs.webshop.reading import PRICE_BOUND
+from ragen_envs.webshop.shoppers import PRICE_BOUND
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
 _BOUGHT = "click[buy now]"
@@ -68,58 +68,40 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
         path: JSON Lines with `states` and `actions`, lists of texts; see the module.
 
     Raises:
-        RecordingError: If a line is something else, which the message names; if the file has no episode; or if it is
-            not there, no text, or a folder.
+        RecordingError: If a line is something else, which the message names, or if the file has no episode.
         OSError: If the file cannot be read.
     """
-    name = os.fspath(path)
-    if os.path.isdir(path):
-        raise RecordingError(f"{name} is a folder; give the .jsonl file in it (of a .zip, unzip it first)")
-    episodes = []
+    name, episodes, place = os.fspath(path), list[RecordedEpisode](), "line 1"
     try:
         with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
+                place = f"line {number}"
                 if line.strip():
-                    episodes.append(_read(line, f"{name}, line {number}"))
-    except FileNotFoundError as error:
-        raise RecordingError(f"{name} is not there; give WebShop's il_trajs_finalized_images.jsonl") from error
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{name} is no text in UTF-8; if it is a .zip, unzip it and give the .jsonl") from error
+                    episodes.append(_read(line))
+    except (ValueError, KeyError, TypeError) as error:
+        wanted = "each line is a JSON object with lists of texts, 'states' and 'actions' (of a .zip, unzip it first)"
+        raise RecordingError(f"{name}, at or after {place}: {type(error).__name__}: {error}; {wanted}") from error
     if not episodes:
         raise RecordingError(f"{name} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
     return tuple(episodes)
 
 
-def _read(line: str, place: str) -> RecordedEpisode:
-    try:
-        found = json.loads(line)
-        pages, actions = found["states"], found["actions"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(
-            f"{place} is no episode ({type(error).__name__}: {error}); it must be a JSON object with lists of texts, "
-            "'states' and 'actions'"
-        ) from error
-    lists = (pages, actions)
-    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists):
-        raise RecordingError(f"{place}: 'states' and 'actions' must be lists of texts")
+def _read(line: str) -> RecordedEpisode:
+    found = json.loads(line)
+    pages, actions = found["states"], found["actions"]
+    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in (pages, actions)):
+        raise TypeError("'states' and 'actions' must be lists of texts")
     if not actions or len(pages) not in (len(actions), len(actions) + 1):
-        raise RecordingError(f"{place} has {len(pages)} states and {len(actions)} actions; each action needs its page")
+        raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
     actions = [action.strip() for action in actions]
     for action in actions:
-        _check_action(action, place)
+        if not _ACTION.fullmatch(action):
+            raise ValueError(f"the action {action!r} is neither search[words] nor click[label], so no store takes it")
+        if _UNWRITABLE.search(action):
+            raise ValueError(f"the action {action!r} has '||' or a tag in it, by which replies are read")
     old, new = _TITLES
     shown = tuple(new + page.removeprefix(old) if page.startswith(old) else page for page in pages)
     return RecordedEpisode(shown[: len(actions)], tuple(actions))
-
-
-def _check_action(action: str, place: str) -> None:
-    if not _ACTION.fullmatch(action):
-        fault = "is neither search[words] nor click[label], so that no store takes it"
-    elif _UNWRITABLE.search(action):
-        fault = "has '||' or a tag in it, by which replies are read"
-    else:
-        return
-    raise RecordingError(f"{place}: the action {action!r} {fault}; take the line out of the file")
 
 
 def requests_of(shop: WebShop) -> list[str]:

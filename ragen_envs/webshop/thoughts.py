@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ragen_envs.webshop.env import WebShop
-from ragen_envs.webshop.reading import (
+from ragen_envs.webshop.shoppers import (
     BUTTONS,
     OPTION_NAME,
     ShownProduct,

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, asked_goal, search_for, search_words
-from ragen_envs.webshop.session import Answer, AvailableActions
+from ragen_envs.webshop.remote import ShopServerError
+from webshop_server.store.answer import Answer, AvailableActions
 
 SHOWN = 5
 TASKS = 384
@@ -197,7 +197,7 @@ class ToyShop(WebShop):
         found = about.get("catalog"), about.get("goals")
         if found != ("toy", TASKS):
             raise ShopServerError(
-                f"the store at {self._connection.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
+                f"the store at {self.store.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
                 f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there, or leave "
                 "base_url out"
             )

@@ -5,9 +5,8 @@ import re
 import pytest
 
 from ragen_envs.webshop.consistency import consistency
-from ragen_envs.webshop.local_store import local_store
-from ragen_envs.webshop.session import AvailableActions
 from ragen_envs.webshop.toy_shop import ToyShop, evaluation_goals
+from webshop_server.store.answer import AvailableActions
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_a_search_shows_the_five_best(env: ToyShop) -> None:
 def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
     env.step("search:shoe")
     first, second = env.hits[:2]
-    product = local_store(env.settings).shop().catalog.product(first.asin)
+    product = env.store.shop.catalog.product(first.asin)
     observation, _, _, _, info = env.step(f"click:{first.asin}")
     expected = [f"Product {first.asin}: {first.title}", f"Price: {first.price}", *product.bullet_points]
     assert observation.split("\n")[1:] == expected
@@ -55,7 +54,7 @@ def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
 
 def test_scores_by_hand(env: ToyShop) -> None:
     """Color and one more thing of `n` wrong, the price right: 1 · (n - 1 + 1) / (n + 1); all right: 1."""
-    shop = local_store(env.settings).shop()
+    shop = env.store.shop
     goal = shop.goal(0)
     right = shop.catalog.product(goal.asin)
     alike = next(

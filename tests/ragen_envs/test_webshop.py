@@ -6,10 +6,10 @@ import pytest
 
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.env import search_for
-from ragen_envs.webshop.local_store import StoreSettings, local_store
-from ragen_envs.webshop.session import AvailableActions
+from ragen_envs.webshop.local import LocalStore
+from webshop_server.store.answer import AvailableActions
 
-TOY = StoreSettings("toy", False, None)
+TOY = LocalStore("toy")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def env() -> Iterator[WebShop]:
 
 def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
     """By hand: the kind is right, none of the attributes, the price is: 1 · (0 + 1) / (attributes + 1)."""
-    shop = local_store(TOY).shop()
+    shop = TOY.shop
     goal = shop.goal(0)
     wrong = next(
         product
@@ -45,7 +45,7 @@ def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
 
 
 def test_success_is_a_score_of_one_whatever_is_paid() -> None:
-    goal = local_store(TOY).shop().goal(3)
+    goal = TOY.shop.goal(3)
     for reward in ("fixed", "webshop", "tiered", "success"):
         env = WebShop(catalog="toy", reward=reward)
         env.reset(options={"goal": 3})
@@ -105,7 +105,7 @@ def test_held_out_goals_are_played_in_their_order_each_once(split: str) -> None:
 
 
 def test_goals_are_drawn_from_the_split_and_the_seed() -> None:
-    goals = local_store(TOY).shop().goals
+    goals = TOY.shop.goals
     env, twin = WebShop(catalog="toy", split="test"), WebShop(catalog="toy", split="test")
     drawn = [env.reset(seed=seed)[1]["goal_id"] for seed in range(20)]
     assert set(drawn) <= set(goals.split("test")) and len(set(drawn)) > 5
@@ -125,7 +125,7 @@ def buy(env: ToyShop, goal: int, looks: str) -> tuple[str, ...]:
 
 def test_a_toy_purchase_lacks_what_it_lacks() -> None:
     env = ToyShop(split="all", max_steps=None)
-    goal = local_store(env.settings).shop().goal(57)
+    goal = env.store.shop.goal(57)
     assert goal.attributes == ("blue", "medium size", "button front") and goal.query == "clothing"
     assert buy(env, 57, "medium blue clothing") == ()
     assert buy(env, 57, "medium red clothing")[0] == "wrong color"
@@ -133,10 +133,10 @@ def test_a_toy_purchase_lacks_what_it_lacks() -> None:
     assert buy(env, 57, "small red shoe")[:3] == ("wrong kind", "wrong color", "wrong size")
     found = buy(env, 57, "medium red clothing")
     assert set(found) <= {"wrong color", "wrong attribute", "too dear"}
-    cheap = next(goal for goal in local_store(env.settings).shop().goals if goal.price_upper < 60)
+    cheap = next(goal for goal in env.store.shop.goals if goal.price_upper < 60)
     size, color, *_, kind = next(
         product.title.lower().split()
-        for product in local_store(env.settings).shop().catalog.products()
+        for product in env.store.shop.catalog.products()
         if product.price > 100 and product.query == cheap.query
     )
     assert buy(env, cheap.id, f"{size} {color} {kind}")[-1] == "too dear"

@@ -10,13 +10,17 @@ import pytest
 from ragen_envs import demonstration
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.env import search_for
-from ragen_envs.webshop.local_store import HiddenGoalError, local_store, store_behind
-from ragen_envs.webshop.policies import (
+from ragen_envs.webshop.remote import HiddenGoalError
+from ragen_envs.webshop.shoppers import (
     best_shop_action,
+    careless_shop_action,
+    known,
+    query_of,
     random_shop_action,
     scripted_shop_action,
+    will_do,
 )
-from ragen_envs.webshop.shoppers import careless_shop_action, query_of
+from webshop_server.store.winnable import closest_options, own_options
 
 
 def play(env: WebShop, policy: Any, goal: int) -> tuple[list[str], dict[str, Any]]:
@@ -51,7 +55,7 @@ def test_the_rule_searches_opens_the_first_hit_chooses_what_is_named_and_buys() 
 
 def test_the_oracle_solves_every_goal_that_can_be_solved() -> None:
     env = WebShop()
-    shop = local_store(env.settings).shop()
+    shop = env.store.shop
     for goal in range(0, len(shop.goals), 97):
         actions, info = play(env, lambda env: best_shop_action(env, 15), goal)
         assert info["success"], (goal, actions)
@@ -87,11 +91,15 @@ def test_the_rule_reaches_its_published_score_on_the_real_test_set(real_data: Pa
 ACTIONS = 12
 
 
-def shop(env: WebShop, index: int, noise: float, limit: int = ACTIONS) -> tuple[list[str], dict[str, Any]]:
-    """The actions of an episode and its last info."""
+def shop(
+    env: WebShop, index: int, noise: float, limit: int = ACTIONS, pages: list[Any] | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """The actions of an episode and its last info; the page of each action goes to `pages`."""
     rng, actions = np.random.default_rng(index), list[str]()
     env.reset(options={"index": index})
     for left in range(limit, 0, -1):
+        if pages is not None:
+            pages.append(known(env)[2])
         actions.append(careless_shop_action(env, left, rng, noise))
         _, _, over, _, info = env.step(actions[-1])
         assert info["action_is_valid"], actions
@@ -118,17 +126,17 @@ def test_without_mistakes_what_is_bought_is_all_that_pages_show(mode: str) -> No
 def test_how_often_each_mistake_is_made() -> None:
     """The docstring has these numbers for ten times as many goals; results of warm starts depend on them."""
     env = WebShop(split="train_by_product", observation_mode="short", max_steps=None)
-    local = store_behind(None, env.settings)
     seen: Counter[str] = Counter()
     for index in range(200):
-        actions, info = shop(env, index, 0.05, limit=9)
-        goal, state = local.shop().goal(env.session.goal), local.page(env.session.played, parity=False)
+        before: list[Any] = []
+        actions, info = shop(env, index, 0.05, limit=9, pages=before)
+        store, goal, state = known(env)
+        product = store.catalog.product
         seen["a word left out"] += len(actions[0].split()) < len(query_of(env.session.instruction))
-        before = [local.page(actions[:number], parity=False) for number in range(len(actions))]
         left = [page for page, action in zip(before, actions, strict=True) if action == "click[< prev]"]
-        seen["left again"] += any(page.kind == "item" and local.will_do(page.asin, goal) for page in left)
-        forgotten = bool(set(local.choices(state.asin, goal).items()) - set(state.options))
-        kind = ("no option", "one option", "more options")[min(len(local.options_for(goal)), 2)]
+        seen["left again"] += any(page.kind == "item" and will_do(store, page.asin, goal) for page in left)
+        forgotten = bool(set(closest_options(product(state.asin), goal).items()) - set(state.options))
+        kind = ("no option", "one option", "more options")[min(len(own_options(product(goal.asin), goal)), 2)]
         seen[kind] += 1
         seen[f"{kind}: forgotten"] += forgotten
         seen["bought what is wanted"] += info["success"]

@@ -184,7 +184,7 @@ def test_processes_that_find_nothing_build_each_file_once(tmp_path: Path) -> Non
     """Regression: each process built its own search index and goals, all but one for nothing."""
     code = (
         "import sys; from webshop_server.catalog import opening; from webshop_server.goals import tables\n"
-        "from webshop_server.search import index; from webshop_server.server.app import open_shop\n"
+        "from webshop_server.search import index; from webshop_server.store.shop import open_shop\n"
         "opening.MAX_IN_MEMORY = 0; opening.open_catalog.__kwdefaults__['max_in_memory'] = 0\n"
         "def noted(function, name):\n"
         "    def outer(*arguments):\n"

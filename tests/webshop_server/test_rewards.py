@@ -18,8 +18,7 @@ from webshop_server.goals.matching import Closeness, closeness, fuzzy_match
 from webshop_server.goals.nouns import EveryWord, PrecomputedNouns, RuleNouns
 from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, score
 from webshop_server.goals.tiers import EVENT_KINDS, Progress, TierEvent, pay, tier
-from webshop_server.server.app import open_shop
-from webshop_server.store.shop import Shop
+from webshop_server.store.shop import Shop, open_shop
 from webshop_server.store.winnable import is_winnable
 
 

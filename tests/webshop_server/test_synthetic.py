@@ -9,7 +9,7 @@ from webshop_server.catalog.synthetic.draws import Draws
 from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.catalog.synthetic.toy import toy_products
 from webshop_server.goals.reward import RewardMode
-from webshop_server.server.app import open_shop
+from webshop_server.store.shop import open_shop
 
 
 def test_draws_are_what_they_were() -> None:

@@ -1,31 +1,52 @@
-"""The store as a Flask application: the shop, its routes, errors, headers and counters put together."""
+"""The store as a Flask application: pages for people and for programs.
 
-import json
+The addresses are the original's: a path carries all of a page's state, GET and POST do the same, `/fixed_17` plays goal
+17, and a session's goal follows from its name. A program may begin a session with rules of its own, in the query of its
+start page (`requests.asked_for`); then each of its pages carries the store's answer as JSON in the element `#webshop`,
+and the field `action` that is sent to the start page is carried out. A session buys once. Anybody can buy for goal 17
+while others shop for it, so the page of a purchase shows the goal only with `--reveal-goals`.
+"""
+
+import hashlib
 import logging
-import time
-from collections.abc import Iterable
+import random
+import secrets
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from flask import Blueprint, Flask, Response, request
+from flask import Flask, Response, redirect, request
 from werkzeug.exceptions import HTTPException
 
-from webshop_server.catalog import Catalog, open_catalog
-from webshop_server.goals.goals import make_goals
-from webshop_server.goals.nouns import noun_tagger
+from webshop_server.catalog import Catalog, UnknownProductError
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import UnknownGoalError
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
-from webshop_server.search.index import SearchIndex
-from webshop_server.server.api import JsonApi, as_json
-from webshop_server.server.metrics import Metrics
-from webshop_server.server.routes import ClassicPages
+from webshop_server.goals.sources import GoalError
+from webshop_server.server import requests
+from webshop_server.server.requests import refuse
 from webshop_server.server.session_log import SessionLog
-from webshop_server.server.sessions import Sessions, SessionStore, Tokens
-from webshop_server.server.validation import MAX_BODY, RequestError
-from webshop_server.store.shop import Shop
+from webshop_server.server.sessions import (
+    MAX_SESSIONS,
+    TTL,
+    BusySessionError,
+    Sessions,
+    UnknownSessionError,
+    Visit,
+    private_folder,
+)
+from webshop_server.store.filters import Filter
+from webshop_server.store.links import Links
+from webshop_server.store.page_html import Receipt
+from webshop_server.store.page_text import PageText
+from webshop_server.store.pictures import svg
+from webshop_server.store.shop import Rules, Shop, open_shop
+from webshop_server.store.state import PAGE_SIZE, START, PageState
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
+_BOTH = ("GET", "POST")
+_FORM_FILTERS = {"price_max": "price<=", "category": "category=", "color": "color="}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
@@ -34,6 +55,8 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_LONGEST_ACTION = 4000  # characters
+_FORMAT = 1  # of what is kept of sessions
 _log = logging.getLogger(__name__)
 
 
@@ -48,129 +71,306 @@ def create_app(
     reveal_goals: bool = False,
     cache_dir: str | Path | None = None,
     log: str | Path | None = None,
-    sessions: SessionStore[Any] | None = None,
-    tokens: Tokens | None = None,
-    metrics: Metrics | None = None,
+    sessions: str | Path | None = None,
+    max_sessions: int = MAX_SESSIONS,
+    ttl: float = TTL,
 ) -> Flask:
-    """Makes the store as a WSGI application, ready to serve. Two applications share nothing but files.
+    """Makes the store as a WSGI application, ready to serve, also by several processes.
 
     Args:
         catalog: "toy", "synthetic", "synthetic:N", the path of the public data, or an open catalogue.
         seed: Of prices, and of what the bundled catalogues hold.
         human_goals: Whether the tasks are those that people wrote.
-        reward_mode: How purchases on the classic pages are scored. Sessions of the API choose for themselves.
+        reward_mode: How purchases are scored where a session does not say so itself.
         nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
         show_attributes: Whether product pages have a page of attributes.
-        reveal_goals: Whether the classic page of a purchase tells the goal and the parts of its score. Everyone can
-            then learn any goal: goals are numbered, and `/fixed_17` plays number 17.
+        reveal_goals: Whether the page of a purchase tells the goal and the parts of its score. Everyone can then learn
+            any goal: goals are numbered, and `/fixed_17` plays number 17.
         cache_dir: Where files made from the catalogue go; None for beside it.
         log: A folder for logs of sessions, or None.
-        sessions: Where they are kept; None for `Sessions()` in this process.
-        tokens: Names the API's sessions; None draws a secret.
-        metrics: Where to count; None for this process alone.
-
-    Returns:
-        The application.
+        sessions: The file that keeps sessions, in a folder that only this user can write. None for one among the
+            temporary files, which all processes of this user share that serve the same goals by the same rules.
+        max_sessions: About how many sessions are kept.
+        ttl: Seconds without use until a session ends.
 
     Raises:
         CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
         NounTaggerError: If the tagger is unknown or not installed.
-        OSError: If the folder for logs cannot be written.
+        OSError: If the folder for logs cannot be written, or that of sessions belongs to somebody else.
         ValueError: If another argument has no meaning.
     """
-    _check_mode(reward_mode)
+    if reward_mode not in REWARD_MODES:
+        raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
     shop = open_shop(
         catalog, seed=seed, human_goals=human_goals, nouns=nouns, show_attributes=show_attributes, cache_dir=cache_dir
     )
-    kept: SessionStore[Any] = Sessions() if sessions is None else sessions
-    written, counted = None if log is None else SessionLog(log), metrics or Metrics()
-    api = JsonApi(shop, kept, tokens=tokens or Tokens(), metrics=counted, log=written)
-    classic = ClassicPages(shop, kept, formula=reward_mode, metrics=counted, log=written, reveal_goals=reveal_goals)
-    return _assembled(shop, kept, counted, [api.blueprint(), classic.blueprint()])
-
-
-def _check_mode(reward_mode: str) -> None:
-    if reward_mode not in REWARD_MODES:
-        raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
-
-
-def _assembled(shop: Shop, sessions: SessionStore[Any], metrics: Metrics, routes: Iterable[Blueprint]) -> Flask:
+    if sessions is None:
+        kind = (_FORMAT, shop.catalog.hash, seed, human_goals, nouns, show_attributes, reward_mode)
+        sessions = private_folder() / f"{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}.sqlite"
+    kept = Sessions(sessions, max_sessions, ttl)
+    pages = Pages(shop, kept, reward_mode, None if log is None else SessionLog(log), reveal_goals)
     app = Flask(__name__)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    app.extensions["webshop"] = shop  # for a caller who serves it in the same process
+    app.config["MAX_CONTENT_LENGTH"] = requests.MAX_BODY
     app.url_map.merge_slashes = False  # a search may have "//" in it
-    _add_status(app, sessions, metrics)
-    for blueprint in routes:
-        app.register_blueprint(blueprint)
+    pages.add_to(app)
     _add_errors(app, shop)
     app.after_request(_add_headers)
-    app.wsgi_app = _counted(app.wsgi_app, metrics)  # type: ignore[assignment, method-assign]  # as Flask's manual says
     return app
 
 
-def open_shop(
-    catalog: str | Path | Catalog = "synthetic",
-    *,
-    seed: int = 0,
-    human_goals: bool = False,
-    nouns: str | None = None,
-    show_attributes: bool = False,
-    cache_dir: str | Path | None = None,
-) -> Shop:
-    """Opens a catalogue with its index and its goals; for arguments and errors see `create_app`."""
-    products = catalog if isinstance(catalog, Catalog) else open_catalog(catalog, seed=seed, cache_dir=cache_dir)
-    known = next(products.products()).nouns is not None
-    tagger = noun_tagger(nouns or ("precomputed" if known else "rules"))
-    goals = make_goals(products, human=human_goals)
-    return Shop(products, SearchIndex.open(products), goals, tagger, show_attributes=show_attributes)
+class Pages:
+    """The routes. One object serves all threads."""
+
+    def __init__(
+        self, shop: Shop, sessions: Sessions, formula: RewardMode, log: SessionLog | None, reveal_goals: bool
+    ) -> None:
+        """Keeps what the routes need; see `create_app`."""
+        self._shop, self._sessions, self._log, self._reveal_goals = shop, sessions, log, reveal_goals
+        self._rules = Rules(reward=formula, parity=True)
+
+    def add_to(self, app: Flask) -> None:
+        """Adds the routes; `/<session_id>` takes every path of one part that is left."""
+        add = app.add_url_rule
+        item = "<session_id>/<asin>/<path:keywords>/<page>"
+        add("/", view_func=self.home, methods=_BOTH)
+        add("/healthz", view_func=self.healthz)
+        add("/robots.txt", view_func=lambda: Response("User-agent: *\nDisallow: /\n", mimetype="text/plain"))
+        add("/favicon.ico", endpoint="icon", view_func=lambda: app.send_static_file("icon.svg"))
+        add("/picture/<asin>.svg", view_func=self.picture)
+        add("/drawing/<session_id>.svg", view_func=self.drawing)
+        add("/<session_id>", view_func=self.start, methods=_BOTH)
+        add("/search_results/<session_id>/<path:keywords>/<page>", view_func=self.results, methods=_BOTH)
+        add(f"/item_page/{item}/<options>", view_func=self.item, methods=_BOTH)
+        add(f"/item_sub_page/{item}/<sub_page>/<options>", view_func=self.sub_page, methods=_BOTH)
+        add("/done/<session_id>/<asin>/<options>", view_func=self.done, methods=_BOTH)
+
+    def home(self) -> Response:
+        """A new session for every visitor. The original sends all of them to the same one."""
+        return _moved(f"/{secrets.token_urlsafe(24)}")
+
+    def healthz(self) -> Mapping[str, bool]:
+        """Whether episodes can be played: the store is open, and sessions can be kept."""
+        self._sessions.check()
+        return {"ready": True}
+
+    def start(self, session_id: str) -> Response:
+        """The start page; with a query from its form, the way to the results; with an action, where it leads.
+
+        Asking for the head begins nothing.
+        """
+        name = requests.session_name(session_id)
+        if "action" in request.form:
+            return self._act(name, request.form["action"])
+        visit = self._fresh(name)
+        if request.method == "HEAD":
+            return self._page(name, visit, START)
+        if visit.carries:
+            self._sessions.put(name, visit)
+        else:
+            visit = self._sessions.begin(name, visit)
+        query = request.form.get("search_query", "")
+        if query.strip():
+            requests.check_query(query)
+            return _moved(Links(name, PageState("results", tuple(query.lower().split(" ")), 1)).results())
+        self._write(name, "index", visit)
+        return self._page(name, visit, START)
+
+    def _fresh(self, name: str) -> Visit:
+        """A new session, by the rules of the query or, without one, by its name."""
+        try:
+            if request.args:
+                split, asked, rules = requests.asked_for(request.args.to_dict(), self._rules.reward)
+                return Visit(self._shop.start(self._shop.find_goal(split, **asked), rules), carries=True)
+            number = requests.fixed_goal(name)
+            if number is None:
+                digest = hashlib.sha256(f"{self._shop.catalog.hash} {name}".encode()).digest()
+                number = self._shop.goals.sample(random.Random(int.from_bytes(digest[:8], "big")))
+            return Visit(self._shop.start(number, self._rules))
+        except (GoalError, UnknownGoalError) as error:
+            refuse(404, str(error))
+
+    def _act(self, name: str, action: str) -> Response:
+        """Carries out an action of a session with rules of its own."""
+        if len(action) > _LONGEST_ACTION:
+            refuse(400, f"an action has at most {_LONGEST_ACTION} characters, this has {len(action)}")
+
+        def act(visit: Visit) -> Visit:
+            if not visit.carries:
+                refuse(400, "an action is for a session that began with rules, such as /NAME?goal=17&mode=text")
+            return replace(visit, episode=self._shop.step(visit.episode, action))
+
+        visit = self._changed(name, act)
+        episode = visit.episode
+        scored = {} if episode.parts is None else {"reward_info": episode.parts.as_info()}
+        self._write(name, "action", visit, episode.state, action=action, reward=episode.reward, **scored)
+        return self._page(name, visit, episode.state)
+
+    def results(self, session_id: str, keywords: str, page: str) -> Response:
+        """A page of results; one after the last is empty, as in the original."""
+        name, visit = self._visit(session_id)
+        words, number = requests.search_words(keywords), requests.number(page, "page")
+        state = PageState("results", words, number, filters=_filters())
+        self._write(name, "search_results", visit, state)
+        return self._page(name, visit, state)
+
+    def item(self, session_id: str, asin: str, keywords: str, page: str, options: str) -> Response:
+        """A product."""
+        name, visit = self._visit(session_id)
+        state = self._product_state(asin, keywords, page, options)
+        if request.form:  # a choice was sent: show it under its own address
+            return _moved(Links(name, state).item(), 303)
+        self._write(name, "item_page", visit, state)
+        return self._page(name, visit, state)
+
+    def sub_page(self, session_id: str, asin: str, keywords: str, page: str, sub_page: str, options: str) -> Response:
+        """Description, features or reviews of a product."""
+        name, visit = self._visit(session_id)
+        if sub_page not in (allowed := self._shop.store.sub_pages):  # in its exact case
+            refuse(404, f"there is no page {sub_page[:40]!r}; use one of {', '.join(allowed)}")
+        state = self._product_state(asin, keywords, page, options)
+        if request.form:
+            return _moved(Links(name, state).sub_page(sub_page), 303)
+        state = replace(state, kind="sub_page", sub_page=sub_page)
+        self._write(name, "item_sub_page", visit, state)
+        return self._page(name, visit, state)
+
+    def done(self, session_id: str, asin: str, options: str) -> Response:
+        """The purchase, once a session. Old programs buy with GET, so GET buys; asking for the head does not."""
+        if request.method == "HEAD":
+            refuse(405, "a purchase is made with POST or GET")
+        name, _ = self._visit(session_id)
+        product = self._product(asin)
+        chosen = requests.chosen_options(options, _fields(), product)
+        state = PageState("done", asin=product.asin, options=chosen)
+
+        def buy(present: Visit) -> Visit:
+            episode = present.episode
+            if episode.done:
+                refuse(409, "this session has bought; its start page begins a new one")
+            parts = self._shop.buy(self._shop.goal(episode.goal), product, dict(chosen), episode.rules.formula)
+            bought = replace(episode, state=state, parts=parts, reward=parts.total, valid=True, effective=True)
+            return replace(present, episode=bought)
+
+        visit = self._changed(name, buy)
+        parts = visit.episode.parts
+        assert parts is not None
+        self._write(name, "done", visit, state, reward=parts.total, reward_info=parts.as_info(), price=parts.price)
+        return self._page(name, visit, state)
+
+    def picture(self, asin: str) -> Response:
+        """A drawing of a product."""
+        drawing = svg(self._product(asin), request.args.get("color", "")[:60])
+        return Response(drawing, mimetype="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
+
+    def drawing(self, session_id: str) -> Response:
+        """A drawing of what the page of an episode shows."""
+        hits = requests.number(request.args.get("hits", "10"), "hits", PAGE_SIZE)
+        _, visit = self._visit(session_id)
+        return Response(self._shop.picture(visit.episode, hits), mimetype="image/svg+xml")
+
+    def _visit(self, session_id: str) -> tuple[str, Visit]:
+        name = requests.session_name(session_id)
+        return name, self._changed(name, lambda visit: visit)
+
+    def _changed(self, name: str, change: Callable[[Visit], Visit]) -> Visit:
+        try:
+            return self._sessions.update(name, change)
+        except UnknownSessionError:
+            refuse(404, f"there is no session {name}, or it was not used for long; open /{name} first")
+        except BusySessionError as error:
+            refuse(409, f"{error}; send a session's requests one after the other")
+
+    def _product(self, asin: str) -> Product:
+        try:
+            return self._shop.catalog.product(asin)
+        except UnknownProductError as error:
+            refuse(404, str(error))
+
+    def _product_state(self, asin: str, keywords: str, page: str, options: str) -> PageState:
+        product = self._product(asin)
+        chosen = requests.chosen_options(options, _fields(), product)
+        number = requests.number(page, "page")
+        return PageState("item", requests.search_words(keywords), number, asin, chosen, filters=_filters())
+
+    def _page(self, name: str, visit: Visit, state: PageState) -> Response:
+        """A page of a session, with the store's answer in it where the session has rules of its own."""
+        episode = visit.episode
+        goal, parts = self._shop.goal(episode.goal), episode.parts if state.kind == "done" else None
+        carried, receipt = "", None
+        if visit.carries:
+            facts = {"store": self._shop.about()} if state.kind == "start" else {}
+            told = self._shop.answer(replace(episode, state=state))
+            carried = told.as_json(goal=goal.id, instruction=goal.instruction, **facts)
+        if parts is not None:
+            code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
+            receipt = Receipt(code, goal, parts.as_info()) if self._reveal_goals else Receipt(code)
+        score = None if parts is None else parts.total
+        text = PageText(goal.instruction, name, score, parity=episode.rules.parity, people=True)
+        html = self._shop.html.render(state, text, receipt, f"/{quote(name)}", carried)
+        return Response(html.encode("utf-8", "replace"), mimetype="text/html")
+
+    def _write(self, name: str, page: str, visit: Visit, state: PageState = START, **others: object) -> None:
+        if self._log is None:
+            return
+        shown: dict[str, object] = {}
+        if state.kind == "results":
+            shown = {"search_result_asins": list(self._shop.store.shown(state))}
+        elif state.kind != "start":
+            shown = {"asin": state.asin, "options": dict(state.options)}
+        if state.kind != "start":
+            shown |= {"keywords": state.keywords, "page": state.page}
+        address = request.full_path.rstrip("?")
+        self._log.write(name, {"page": page, "url": address, "goal": visit.episode.goal, "content": shown, **others})
 
 
-def _add_status(app: Flask, sessions: SessionStore[Any], metrics: Metrics) -> None:
-    """The routes for those who run the server, and two addresses that browsers and robots ask for."""
+def _moved(address: str, status: int = 302) -> Response:
+    response = redirect(address, status)
+    assert isinstance(response, Response)
+    return response
 
-    def healthz() -> Response:
-        return as_json({"ready": True})
 
-    def numbers() -> Response:
-        return Response(metrics.text(len(sessions)), content_type="text/plain; version=0.0.4; charset=utf-8")
+def _fields() -> Mapping[str, str]:
+    """The chosen options that a form sent."""
+    return request.form.to_dict() if request.method == "POST" else {}
 
-    def robots() -> Response:
-        return Response("User-agent: *\nDisallow: /\n", mimetype="text/plain")
 
-    app.add_url_rule("/healthz", view_func=healthz)
-    app.add_url_rule("/metrics", view_func=numbers)
-    app.add_url_rule("/robots.txt", view_func=robots)
-    app.add_url_rule("/favicon.ico", endpoint="icon", view_func=lambda: app.send_static_file("icon.svg"))
+def _filters() -> tuple[Filter, ...]:
+    """The filters of the query: `filter=price<50`, or the fields of the form on the page."""
+    filled = (
+        prefix + request.args[name] for name, prefix in _FORM_FILTERS.items() if request.args.get(name, "").strip()
+    )
+    return requests.filters([*request.args.getlist("filter"), *filled])
 
 
 def _add_errors(app: Flask, shop: Shop) -> None:
-    """Answers every refusal, as JSON under /api and as a page elsewhere."""
+    """Answers every refusal with a page."""
 
-    def answer(status: int, code: str, message: str) -> Response:
-        if request.path.startswith("/api/"):
-            return as_json({"error": code, "message": message}, status)
-        title, sentence = code.replace("_", " ").capitalize(), message[:1].upper() + message[1:]
-        page = shop.html.error(status, title, sentence, again="/", again_label="Start shopping")
-        return Response(page, status, mimetype="text/html")
-
-    def refused(error: RequestError) -> Response:
-        return answer(error.status, error.code, error.message)
+    def page(status: int, title: str, message: str) -> Response:
+        sentence = message[:1].upper() + message[1:]
+        shown = shop.html.error(status, title, sentence, again="/", again_label="Start shopping")
+        return Response(shown.encode("utf-8", "replace"), status, mimetype="text/html")
 
     def by_flask(error: HTTPException) -> Response:
         status = error.code or 500
         if status < 400:
             return Response(status=status, headers=error.get_headers())
-        response = answer(status, (error.name or "error").lower().replace(" ", "_"), error.description or "")
+        response = page(status, error.name or "Error", error.description or "")
         if status == 405 and "Allow" in (headers := dict(error.get_headers())):
             response.headers["Allow"] = headers["Allow"]
         return response
 
+    def no_sessions(error: sqlite3.Error) -> Response:
+        _log.error("sessions cannot be kept: %s", error)
+        response = page(503, "Not now", f"sessions cannot be kept ({error}); try again in a while")
+        response.headers["Retry-After"] = "2"
+        return response
+
     def unforeseen(error: Exception) -> Response:
         _log.exception("error on %s %s", request.method, request.path, exc_info=error)
-        return answer(500, "internal_error", "something went wrong in the server; its log says what")
+        return page(500, "Internal server error", "something went wrong in the server; its log says what")
 
-    app.register_error_handler(RequestError, refused)
     app.register_error_handler(HTTPException, by_flask)
+    app.register_error_handler(sqlite3.Error, no_sessions)
     app.register_error_handler(Exception, unforeseen)
 
 
@@ -180,33 +380,3 @@ def _add_headers(response: Response) -> Response:
     if response.mimetype == "text/html":
         response.headers["Cache-Control"] = "no-store"
     return response
-
-
-def _counted(inner: "WSGIApplication", metrics: Metrics) -> "WSGIApplication":
-    """Counts requests and the time they take; refuses them once the server is stopping."""
-
-    def outer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        started = time.perf_counter()
-        statuses = ["500"]
-
-        def noted(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            statuses[0] = status
-            return start_response(status, headers, exc_info)
-
-        metrics.begin()
-        try:
-            if metrics.stopping:
-                return _stopping(environ, noted)
-            return inner(environ, noted)
-        finally:
-            metrics.end(int(statuses[0][:3]), time.perf_counter() - started)
-
-    return outer
-
-
-_stopping = Response(
-    json.dumps({"ready": False, "error": "stopping", "message": "the server is stopping; try again in a while"}),
-    status=503,
-    headers={"Retry-After": "2"},
-    mimetype="application/json",
-)

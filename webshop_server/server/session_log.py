@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 
 class SessionLog:
@@ -20,30 +23,31 @@ class SessionLog:
             clock: Gives seconds since 1970.
 
         Raises:
-            OSError: If the folder cannot be made or written, with what to do about it.
+            OSError: If the folder cannot be made or written.
         """
         self._folder = Path(folder)
-        remedy = "choose a folder for --log that can be written"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(f"cannot write logs to {str(folder)!r}: {error.strerror or error}; {remedy}") from error
+        self._folder.mkdir(parents=True, exist_ok=True)
         if not os.access(self._folder, os.W_OK | os.X_OK):
-            raise OSError(f"cannot write logs to {str(folder)!r}: Permission denied; {remedy}")
-        self._clock = clock
-        self._lock = threading.Lock()
+            raise PermissionError(f"cannot write logs to {str(folder)!r}; choose another folder for --log")
+        self._clock, self._lock = clock, threading.Lock()
+        self._failed = False
 
     def path(self, session: str) -> Path:
         """The file of a session."""
         return self._folder / f"{hashlib.sha256(session.encode()).hexdigest()[:32]}.jsonl"
 
     def write(self, session: str, record: Mapping[str, object]) -> None:
-        """Adds a line, whole even if several processes write: it is appended in one piece.
+        """Adds a line, whole even if several processes write. A log that cannot be written is told of once, no more.
 
         Args:
-            session: Name or token of the session; it is not written.
+            session: Name of the session; it is not written.
             record: What happened, for JSON.
         """
         line = json.dumps({"time": round(self._clock(), 3), **record}, ensure_ascii=False) + "\n"
-        with self._lock, self.path(session).open("ab", buffering=0) as file:
-            file.write(line.encode("utf-8", "backslashreplace"))
+        try:
+            with self._lock, self.path(session).open("ab", buffering=0) as file:
+                file.write(line.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            if not self._failed:
+                _log.warning("lines of --log are lost: %s", error)
+            self._failed = True

@@ -1,218 +1,228 @@
-"""Sessions: what the server remembers of each shopper, bounded in number and in time.
+"""Sessions in one SQLite file, so any process that serves the same store can answer any request.
 
-`Sessions` keeps them in this process; `shared_sessions.SharedSessions` has the same methods and keeps them in a file
-that several processes share. A session may hold anything that is immutable: the only way to
-change one is `update`, which applies a function to the present value, one at a time for each session.
+A process that is killed takes no session with it, and a change is written only if nobody else wrote meanwhile, so a
+purchase is made once. The file is bounded in sessions, and a session in time: by the machine's monotonic clock, which
+all processes share and which no change of the date moves. Values are JSON; the file is not synchronised to the disk.
 """
 
-import base64
-import hashlib
-import hmac
-import secrets
+import json
+import os
+import sqlite3
+import tempfile
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-DEFAULT_MAX_SESSIONS = 10_000
-DEFAULT_TTL = 3600.0
-_NONCE_BYTES, _SIGNATURE_BYTES = 18, 9  # multiples of 3, so that base64 needs no padding
+from webshop_server.goals.reward import RewardParts
+from webshop_server.goals.tiers import Progress
+from webshop_server.store.filters import Filter
+from webshop_server.store.shop import Episode, Rules
+from webshop_server.store.state import PageState
 
-Value = TypeVar("Value")
-Result = TypeVar("Result")
+MAX_SESSIONS = 10_000
+TTL = 3600.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sessions (
+    name TEXT PRIMARY KEY, value TEXT NOT NULL, version INTEGER NOT NULL, used REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (used);
+"""
+_BUSY_SECONDS = 10.0
+_TRIES = 200
+_NEW_BETWEEN_CLEANINGS = 64
 
 
 class UnknownSessionError(KeyError):
-    """There is no session with this key: it never was, or it is over."""
+    """There is no session of this name: it never was, or it is over."""
 
 
 class BusySessionError(RuntimeError):
     """Others keep changing this session."""
 
 
-class SessionStore(Protocol[Value]):
-    """What the routes need from a place where sessions are kept."""
+@dataclass(frozen=True)
+class Visit:
+    """What is remembered of a session.
 
-    def __len__(self) -> int:
-        """Number of sessions."""
-
-    def put(self, key: str, value: Value) -> None:
-        """Makes a session, or replaces one."""
-
-    def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
-        """The session that goes on under this key, or a fresh one where there is none or it is over, in one piece.
-
-        Nothing happens between the look-up and the creation, so that of many callers who begin, one makes the session.
-
-        Args:
-            key: The key.
-            fresh: What a new session holds.
-            is_over: Whether a session must be replaced; quick and pure.
-
-        Returns:
-            The session, and whether it is the fresh one. It counts as used.
-        """
-
-    def get(self, key: str) -> Value:
-        """The session; `UnknownSessionError` if there is none. It counts as used."""
-
-    def update(self, key: str, change: Callable[[Value], tuple[Value, Result]]) -> Result:
-        """Replaces a session by what `change` makes of it, and returns what else `change` says.
-
-        No two changes of one session overlap. `change` may be called again if it met another; it must be pure.
-        """
-
-    def remove(self, key: str) -> bool:
-        """Forgets a session; False if there was none."""
-
-
-class Tokens:
-    """Names of sessions that nobody can guess, and that tell a forgotten session from one that never was.
-
-    A token is a random number and its signature. A token with a right signature and no session belonged to a
-    session that expired, was evicted or deleted, or whose server was started again with the same secret.
+    Attributes:
+        episode: Where it stands.
+        carries: Whether its pages carry the store's answer, because it was begun with rules of its own.
     """
 
-    def __init__(self, secret: bytes | None = None) -> None:
-        """Takes a secret to sign with.
+    episode: Episode
+    carries: bool = False
 
-        Args:
-            secret: The same in all processes that share sessions; None draws one.
-        """
-        self._secret = secrets.token_bytes(32) if secret is None else secret
+    def as_json(self) -> str:
+        """As JSON, for `read`."""
+        return json.dumps(self, default=vars)
 
-    def new(self) -> str:
-        """A fresh token: 36 characters that need no quoting in a URL."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return base64.urlsafe_b64encode(nonce + self._signature(nonce)).decode()
-
-    def is_ours(self, token: str) -> bool:
-        """Whether `new` made this token with this secret."""
-        try:
-            raw = base64.b64decode(token.encode("ascii"), b"-_", validate=True)
-        except ValueError:
-            return False
-        nonce = raw[:_NONCE_BYTES]
-        return hmac.compare_digest(raw[_NONCE_BYTES:], self._signature(nonce))
-
-    def _signature(self, nonce: bytes) -> bytes:
-        return hmac.new(self._secret, nonce, hashlib.sha256).digest()[:_SIGNATURE_BYTES]
-
-
-class _Slot(Generic[Value]):
-    """A session with its lock and the time of its last use."""
-
-    __slots__ = ("lock", "used", "value")
-
-    def __init__(self, value: Value, used: float) -> None:
-        self.lock = threading.Lock()
-        self.value = value
-        self.used = used
+    @classmethod
+    def read(cls, text: str) -> "Visit":
+        """Reads what `as_json` wrote."""
+        known = json.loads(text)
+        told = known["episode"]
+        state, parts = told["state"], told["parts"]
+        for name in ("keywords", "seen"):
+            state[name] = tuple(state[name])
+        state["options"] = tuple((name, value) for name, value in state["options"])
+        state["filters"] = tuple(Filter(**one) for one in state["filters"])
+        if parts is not None:
+            met = {name: tuple(parts[name]) for name in ("attributes_met", "options_met")}
+            parts = RewardParts(**{**parts, **met})
+        rules, progress = Rules(**told["rules"]), Progress(**told["progress"])
+        made = {**told, "rules": rules, "state": PageState(**state), "parts": parts, "progress": progress}
+        return cls(Episode(**made), known["carries"])
 
 
-class Sessions(Generic[Value]):
-    """Sessions in the memory of this process. Safe to use from many threads.
+def private_folder() -> Path:
+    """A folder for this user's sessions among the temporary files (`TMPDIR`), which nobody else can write.
 
-    The least recently used one is removed when there are too many, and each when it was not used for a while.
+    Raises:
+        OSError: If it is somebody else's.
+    """
+    owner = os.getuid() if hasattr(os, "getuid") else ""
+    folder = Path(tempfile.gettempdir(), f"webshop-server-{owner}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat(follow_symlinks=False)
+    if owner != "" and (found.st_uid != owner or found.st_mode & 0o022):
+        raise OSError(f"the folder {folder} is not this user's alone; set TMPDIR, or name a file for the sessions")
+    return folder
+
+
+class Sessions:
+    """Visits by name. Safe to use from many threads and processes.
+
+    The least recently used one is removed when there are too many, and each when it was not used for a while. At most
+    `most` and 64 more for each process are kept, because counting takes longer than a step.
     """
 
     def __init__(
         self,
-        max_sessions: int = DEFAULT_MAX_SESSIONS,
-        ttl: float = DEFAULT_TTL,
+        path: str | Path,
+        most: int = MAX_SESSIONS,
+        ttl: float = TTL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts without sessions.
+        """Says where the sessions are. Each process opens the file, or makes it, at its first use.
 
         Args:
-            max_sessions: How many are kept, at least 1.
+            path: The file. Its folder must be writable by this user only.
+            most: About how many are kept, at least 1.
             ttl: Seconds without use after which one is forgotten.
-            clock: Gives seconds.
+            clock: Gives seconds, the same in all processes.
 
         Raises:
             ValueError: If one of the bounds is not positive.
         """
-        check_bounds(max_sessions, ttl)
-        self._max, self._ttl, self._clock = max_sessions, ttl, clock
-        self._slots: OrderedDict[str, _Slot[Value]] = OrderedDict()  # least recently used first
-        self._lock = threading.Lock()
+        if most < 1 or not ttl > 0:
+            raise ValueError(f"max_sessions={most!r} and ttl={ttl!r} must be positive")
+        self._path, self._most, self._ttl, self._clock = Path(path), most, ttl, clock
+        self._process, self._lock = os.getpid(), threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._made = 0
 
-    def __len__(self) -> int:
-        """Number of sessions."""
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        if self._process != os.getpid():  # neither a lock nor a connection of SQLite survives a fork
+            self._process, self._lock, self._connection = os.getpid(), threading.Lock(), None
         with self._lock:
-            self._forget_old(self._clock())
-            return len(self._slots)
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
 
-    def put(self, key: str, value: Value) -> None:
-        """Makes a session, or replaces one. See `SessionStore`."""
-        with self._lock:
-            self._put(key, value)
-
-    def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
-        """Goes on or makes a session. See `SessionStore`."""
-        with self._lock:
+    def _open(self) -> sqlite3.Connection:
+        for wait in (*[0.05] * 100, 0.0):  # processes that make the file at the same time may find it locked
+            connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
             try:
-                value = self._used(key).value
-            except UnknownSessionError:
-                pass
-            else:
-                if not is_over(value):
-                    return value, False
-            self._put(key, fresh)
-            return fresh, True
+                os.chmod(self._path, 0o600)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.executescript(_SCHEMA)
+                return connection
+            except sqlite3.OperationalError:
+                connection.close()
+                if not wait:
+                    raise
+                time.sleep(wait)
+        raise AssertionError("the last wait is 0")
 
-    def get(self, key: str) -> Value:
-        """The session. See `SessionStore`."""
-        return self._slot(key).value
+    def check(self) -> None:
+        """Writes something, to see that sessions can be kept; `sqlite3.Error` if not."""
+        self.put("", Visit(Episode(0)))  # no session has this name
 
-    def update(self, key: str, change: Callable[[Value], tuple[Value, Result]]) -> Result:
-        """Changes a session. See `SessionStore`."""
-        slot = self._slot(key)
-        with slot.lock:
-            slot.value, result = change(slot.value)
-        return result
-
-    def remove(self, key: str) -> bool:
-        """Forgets a session. See `SessionStore`."""
-        with self._lock:
-            return self._slots.pop(key, None) is not None
-
-    def _slot(self, key: str) -> _Slot[Value]:
-        with self._lock:
-            return self._used(key)
-
-    def _used(self, key: str) -> _Slot[Value]:
-        """The session's place, used now. The lock must be held."""
+    def _ages(self) -> tuple[float, float]:
+        """The first and the last time of use that count. One after now was before the machine started again."""
         now = self._clock()
-        self._forget_old(now)
-        slot = self._slots.get(key)
-        if slot is None:
-            raise UnknownSessionError(key)
-        slot.used = now
-        self._slots.move_to_end(key)
-        return slot
+        return now - self._ttl, now
 
-    def _put(self, key: str, value: Value) -> None:
-        """Makes or replaces a session. The lock must be held."""
+    def put(self, name: str, visit: Visit) -> None:
+        """Makes a session, or replaces one."""
+        with self._database() as database:
+            self._write(database, name, visit, "")
+
+    def begin(self, name: str, fresh: Visit) -> Visit:
+        """The session that goes on under this name, or a fresh one where there is none or it has bought.
+
+        Of many callers who begin at a time, one makes the session. It counts as used.
+        """
+        try:
+            return self.update(name, lambda old: fresh if old.episode.done else old)
+        except UnknownSessionError:
+            with self._database() as database:
+                self._write(database, name, fresh, "WHERE used NOT BETWEEN ? AND ?", *self._ages())
+            return self.get(name)
+
+    def _write(self, database: sqlite3.Connection, name: str, visit: Visit, where: str, *bounds: float) -> None:
         now = self._clock()
-        self._slots[key] = _Slot(value, now)
-        self._slots.move_to_end(key)
-        self._forget_old(now)
+        database.execute(
+            "INSERT INTO sessions VALUES (?, ?, 0, ?) ON CONFLICT (name) DO UPDATE "
+            f"SET value = excluded.value, version = version + 1, used = excluded.used {where}",
+            (name, visit.as_json(), now, *bounds),
+        )
+        self._made += 1
+        if self._made % _NEW_BETWEEN_CLEANINGS == 0 or self._most < _NEW_BETWEEN_CLEANINGS:
+            database.execute("DELETE FROM sessions WHERE used NOT BETWEEN ? AND ?", self._ages())
+            database.execute(
+                "DELETE FROM sessions WHERE name IN (SELECT name FROM sessions ORDER BY used "
+                "LIMIT max(0, (SELECT count(*) FROM sessions) - ?))",
+                (self._most,),
+            )
 
-    def _forget_old(self, now: float) -> None:
-        while self._slots:
-            key, slot = next(iter(self._slots.items()))
-            if len(self._slots) <= self._max and now - slot.used <= self._ttl:
-                return
-            del self._slots[key]
+    def get(self, name: str) -> Visit:
+        """The session; `UnknownSessionError` if there is none. It counts as used."""
+        return self.update(name, lambda visit: visit)
 
+    def update(self, name: str, change: Callable[[Visit], Visit]) -> Visit:
+        """Replaces a session by what `change` makes of it, and returns that.
 
-def check_bounds(max_sessions: int, ttl: float) -> None:
-    """Refuses bounds that would keep nothing.
+        No two changes of one session overlap. `change` may be called again if it met another; it must be pure.
 
-    Raises:
-        ValueError: If one of the two is not positive.
-    """
-    if max_sessions < 1 or not ttl > 0:
-        raise ValueError(f"max_sessions={max_sessions!r} and ttl={ttl!r} must be positive")
+        Raises:
+            UnknownSessionError: If there is none.
+            BusySessionError: If others changed it each time before this change was written.
+        """
+        for _ in range(_TRIES):
+            with self._database() as database:
+                row = database.execute(
+                    "SELECT value, version FROM sessions WHERE name = ? AND used BETWEEN ? AND ?", (name, *self._ages())
+                ).fetchone()
+            if row is None:
+                raise UnknownSessionError(name)
+            old = Visit.read(row[0])
+            new = change(old)
+            with self._database() as database:
+                if new is old:
+                    database.execute("UPDATE sessions SET used = ? WHERE name = ?", (self._clock(), name))
+                    return old
+                done = database.execute(
+                    "UPDATE sessions SET value = ?, version = version + 1, used = ? WHERE name = ? AND version = ?",
+                    (new.as_json(), self._clock(), name, row[1]),
+                )
+            if done.rowcount:
+                return new
+        raise BusySessionError(f"session {name!r} was changed by others {_TRIES} times in a row")

@@ -5,7 +5,7 @@ Templates are compiled once and escape everything. They contain the texts of `pa
 
 import pprint
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -29,93 +29,23 @@ from webshop_server.store.page_text import (
 from webshop_server.store.state import MAX_QUERY, PageState, Store
 
 _COLORS_OFFERED = 24
-_NONE = "None"
-
-
-@dataclass(frozen=True)
-class TargetText:
-    """What was asked for, as the page of a purchase shows it; empty where the original's text environment is."""
-
-    asin: str = ""
-    goal_options: str = ""
-    attributes: str = ""
-    price_upper: str = ""
-    instruction_text: str = ""
-    category: str = ""
-    product_category: str = ""
-    query: str = ""
+# Names of what was asked for, on the page of a purchase.
+_TARGET = tuple("asin goal_options attributes price_upper instruction_text category product_category query".split())
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the page of a purchase says, as text. The defaults are what the original's text environment shows.
+    """What the page of a purchase says beside product, options and score.
 
-    Without `goal` or `details` the page has no such elements.
-    """
-
-    asin: str
-    options: str
-    score: str
-    code: str = _NONE
-    attributes: str = _NONE
-    category: str = _NONE
-    query: str = _NONE
-    product_category: str = _NONE
-    goal: TargetText | None = field(default_factory=TargetText)
-    goal_text: str = _NONE
-    details: str | None = _NONE
-
-
-def full_receipt(
-    product: Product,
-    options: Mapping[str, str],
-    score: float,
-    code: str,
-    goal: Goal | None = None,
-    details: Mapping[str, object] | None = None,
-) -> Receipt:
-    """The receipt of the classic pages.
-
-    Args:
-        product: What was bought.
-        options: With which options.
-        score: What it earned, 0 to 1.
+    Attributes:
         code: The code a paid worker would hand in.
         goal: What was asked for; None keeps it secret.
         details: Parts of the score; None keeps them secret.
-
-    Returns:
-        The texts.
     """
-    target = None if goal is None else _target(goal)
-    return Receipt(
-        asin=product.asin,
-        options=json_for_html(dict(options)),
-        score=str(score),
-        code=code,
-        attributes=str(list(product.attributes)),
-        category=product.category,
-        query=product.query,
-        product_category=product.product_category,
-        goal=None if target is None else TargetText(**{name: str(value) for name, value in target.items()}),
-        goal_text=_NONE if target is None else pprint.pformat(target),
-        details=None if details is None else pprint.pformat(dict(details)),
-    )
 
-
-def _target(goal: Goal) -> dict[str, object]:
-    """A goal under the names of `TargetText`."""
-    goal_options = list(goal.options) if isinstance(goal.options, tuple) else dict(goal.options)
-    return {
-        "asin": goal.asin,
-        "goal_options": goal_options,
-        "attributes": list(goal.attributes),
-        "price_upper": goal.price_upper,
-        "instruction_text": goal.instruction,
-        "category": goal.category,
-        "product_category": goal.product_category,
-        "query": goal.query,
-    }
+    code: str
+    goal: Goal | None = None
+    details: Mapping[str, object] | None = None
 
 
 class HtmlPages:
@@ -134,23 +64,26 @@ class HtmlPages:
         names = ("start", "results", "item", "sub_page", "done", "error")
         self._templates = {name: environment.get_template(f"{name}.html.j2") for name in names}
 
-    def render(self, state: PageState, page: PageText, receipt: Receipt | None = None, again: str = "") -> str:
+    def render(
+        self, state: PageState, page: PageText, receipt: Receipt | None = None, again: str = "", carried: str = ""
+    ) -> str:
         """Renders a page.
 
         Args:
             state: The page.
             page: What it says beside its products. In parity mode only people get a form for filters.
-            receipt: For the page of a purchase; None shows what the text environment shows.
+            receipt: For the page of a purchase; None shows what the original's text environment shows.
             again: Where "Shop again" leads on that page; "" leaves it out.
+            carried: `Answer.as_json` for programs, which the page carries in the element `#webshop`; "" leaves it out.
 
         Returns:
             An HTML document.
         """
         if state.kind == "done":
-            shown = receipt or Receipt(state.asin, json_for_html(dict(state.options)), str(page.score))
-            return self._templates["done"].render(receipt=asdict(shown), again=again)
+            told = self._bought(state, page.score, receipt)
+            return self._templates["done"].render(receipt=told, again=again, carried=carried)
         links = Links(page.session, state)
-        known: dict[str, object] = {"instruction": page.instruction, "links": links, "state": state}
+        known: dict[str, object] = {"instruction": page.instruction, "links": links, "state": state, "carried": carried}
         if state.kind == "start":
             return self._templates["start"].render(known, max_query=MAX_QUERY)
         if state.kind == "results":
@@ -162,10 +95,33 @@ class HtmlPages:
         empty = not any(text.strip() for text in texts)
         return self._templates["sub_page"].render(known, product=product, texts=texts, empty=empty)
 
+    def _bought(self, state: PageState, score: float | None, receipt: Receipt | None) -> dict[str, object]:
+        """The texts of the page of a purchase, under the names of its template."""
+        known = {"asin": state.asin, "options": json_for_html(dict(state.options)), "score": str(score)}
+        if receipt is None:  # the original's text environment hands nothing else to the template
+            names = ("code", "attributes", "category", "query", "product_category", "goal_text", "details")
+            return {**known, **dict.fromkeys(names, "None"), "goal": dict.fromkeys(_TARGET, "")}
+        product, goal, target = self._store.catalog.product(state.asin), receipt.goal, None
+        if goal is not None:
+            options = list(goal.options) if isinstance(goal.options, tuple) else dict(goal.options)
+            values = (goal.asin, options, list(goal.attributes), goal.price_upper, goal.instruction)
+            target = dict(zip(_TARGET, (*values, goal.category, goal.product_category, goal.query), strict=True))
+        return {
+            **known,
+            "code": receipt.code,
+            "attributes": str(list(product.attributes)),
+            "category": product.category,
+            "query": product.query,
+            "product_category": product.product_category,
+            "goal": target and {name: str(value) for name, value in target.items()},
+            "goal_text": pprint.pformat(target),
+            "details": receipt.details and pprint.pformat(dict(receipt.details)),
+        }
+
     def error(self, status: int, title: str, message: str, again: str, again_label: str) -> str:
         """Renders a page that says what went wrong, with a link to go on."""
         return self._templates["error"].render(
-            status=status, title=title, message=message, again=again, again_label=again_label
+            status=status, title=title, message=message, again=again, again_label=again_label, carried=""
         )
 
     def _results(self, state: PageState, page: PageText) -> dict[str, object]:

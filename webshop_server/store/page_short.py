@@ -113,7 +113,7 @@ def short_actions(store: Store, state: PageState) -> str:
         named = {value for values in store.catalog.product(state.asin).options.values() for value in values}
         actions = ["click[option]"] if named else []
     actions += [f"click[{label}]" for label in store.clickables(state) if label not in named]
-    actions += ["filter[condition]"] * store.can_filter(state)
+    actions += ["filter[condition]"] * (state.kind == "results")
     return f"\nActions: {', '.join([*actions, 'search[words]'])}"
 
 

@@ -6,7 +6,7 @@ alone count unless there is a line break among them. A test compares them with t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
@@ -62,29 +62,38 @@ def observation(store: Store, state: PageState, page: PageText, mode: str) -> st
     Raises:
         ValueError: If the mode is another one.
     """
-    if mode == "text":
-        return SEPARATOR.join(text.strip() for _, text in pieces(store, state, page))
-    if mode == "text_rich":
-        return _rich(store, state, page)
-    if mode == "url":
-        return url(state, page.session)
-    raise ValueError(f"observation mode {mode!r} is unknown here; use text, text_rich or url")
-
-
-def _rich(store: Store, state: PageState, page: PageText) -> str:
     address = url(state, page.session)
+    return address if mode == "url" else written(pieces(store, state, page), mode, address, state.seen)
+
+
+def written(shown: Iterable[Piece], mode: str, address: str, seen: Sequence[str]) -> str:
+    """Writes the pieces of a page in the mode "text" or "text_rich".
+
+    Args:
+        shown: The pieces.
+        mode: The mode.
+        address: The page's `url`. An option counts as clicked if its value is there in double quotes, as the original
+            looks: values that JSON escapes never do.
+        seen: Products that were opened.
+
+    Raises:
+        ValueError: If the mode is another one.
+    """
+    if mode == "text":
+        return SEPARATOR.join(text.strip() for _, text in shown)
+    if mode != "text_rich":
+        raise ValueError(f"observation mode {mode!r} is unknown here; use text, text_rich or url")
     clicked: list[str] = []
     lines: list[str] = []
-    for role, text in pieces(store, state, page):
+    for role, text in shown:
         if role == "text":
             lines.append(text)
         elif role == "button":
             lines.append(f"[button] {text} [button_]")
         elif role == "link":
-            mark = "clicked button" if text in state.seen else "button"
+            mark = "clicked button" if text in seen else "button"
             lines.append(f"\n[{mark}] {text} [{mark}_]")
         elif f'"{text}"' in address:
-            # Looked up in the address, as the original does: values that JSON escapes never count as clicked.
             clicked.append(f"You have clicked {text}.")
             lines.append(f"  [clicked button] {text} [clicked button_]")
         else:
@@ -146,7 +155,7 @@ def _all_pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piec
         yield from (("text", "WebShop"), ("text", "Instruction: "), ("text", page.instruction), ("button", "Search"))
         return
     if state.kind == "done":
-        yield from _receipt(state, page)
+        yield from receipt(state, page.score)
         return
     yield from (("text", "Instruction:"), ("text", page.instruction), ("button", LABELS[BACK]))
     if state.kind == "results":
@@ -229,7 +238,7 @@ def json_for_html(options: dict[str, str]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("'", "\\u0027")
 
 
-def _receipt(state: PageState, page: PageText) -> Iterator[Piece]:
+def receipt(state: PageState, score: float | None) -> Iterator[Piece]:
     """The page after a purchase. The original's text environment leaves out what it does not hand to the template."""
     texts = [
         *("Thank you for shopping with us!", "Your code: ", "None", " (Paste it in your MTurk interface.)"),
@@ -237,6 +246,6 @@ def _receipt(state: PageState, page: PageText) -> Iterator[Piece]:
         *("category", "None", "query", "None", "product category", "None"),
         *("Target", "asin", "options", "attrs", "price upper", "instuction text"),
         *("category", "product category", "query", "Goal ", "None"),
-        *("Reward", SCORE_HEADING, str(page.score), "Reward Details ", "None"),
+        *("Reward", SCORE_HEADING, str(score), "Reward Details ", "None"),
     ]
     yield from (("text", text) for text in texts)

@@ -1,24 +1,26 @@
 """A shop with tasks: the store, its goals and its rewards, and the episodes that shoppers play in it.
 
-Everything a client of the JSON API sees is decided here, without HTTP: `Shop.start` begins an episode, `Shop.step`
-takes an action, `Shop.answer` says what the client gets. Episodes are immutable, and a step is a pure function, so
-that a server may keep them wherever it likes.
+`open_shop` opens one, `Shop.start` begins an episode, `Shop.step` takes an action, `Shop.answer` says what the shopper
+gets. Episodes are immutable, and a step is a pure function, so whoever plays may keep them wherever it likes.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from webshop_server.catalog import Catalog
+from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.faults import purchase_faults
-from webshop_server.goals.goals import Goal, Goals
+from webshop_server.goals.goals import Goal, Goals, UnknownGoalError, make_goals
 from webshop_server.goals.kinds import nearness
-from webshop_server.goals.nouns import NounTagger
+from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, pay
 from webshop_server.search.index import SearchIndex, is_special
+from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 from webshop_server.store.page_html import HtmlPages
 from webshop_server.store.page_short import (
     short_actions,
@@ -28,10 +30,9 @@ from webshop_server.store.page_short import (
     with_identifier,
 )
 from webshop_server.store.page_text import PageText, observation, url
-from webshop_server.store.state import SEARCH, START, Event, PageState, Store
+from webshop_server.store.pictures import page_svg
+from webshop_server.store.state import PAGE_SIZE, SEARCH, START, Event, PageState, Store
 
-MODES = ("text", "text_rich", "html", "url", "short")
-REWARDS = ("webshop", "fixed", "tiered", "success")
 _REMEMBERED_GOALS = 4096
 
 
@@ -40,8 +41,8 @@ class Rules:
     """How an episode is played; never changes within it.
 
     Attributes:
-        mode: Kind of observation, one of `MODES`; `short` is not for parity.
-        reward: What a step pays, one of `REWARDS`.
+        mode: Kind of observation, one of `answer.MODES`; `short` is not for parity.
+        reward: What a step pays, one of `answer.REWARDS`.
         parity: Whether to behave as the original.
         show_actions: Whether observations end with the actions that are possible.
     """
@@ -140,9 +141,33 @@ class Shop:
         price = purchase_price(product, options, formula)
         return score(product, options, price, goal, self._nouns, formula)
 
+    def find_goal(
+        self, split: str = "all", *, goal: int | None = None, index: int | None = None, seed: int | None = None
+    ) -> int:
+        """The number of a goal.
+
+        Args:
+            split: Where `index` counts, or where a goal is drawn.
+            goal: The number itself.
+            index: Position in the split.
+            seed: Draws a goal of the split by weight. Without any of the three, each call draws another one.
+
+        Raises:
+            GoalError: If the split is unknown or empty.
+            UnknownGoalError: If there is no such goal.
+        """
+        if goal is not None:
+            return self.goal(goal).id
+        if index is None:
+            return self.goals.sample(random.SystemRandom() if seed is None else random.Random(seed), split)
+        numbers = self.goals.split(split)
+        if not 0 <= index < len(numbers):
+            raise UnknownGoalError(f"split {split!r} has {len(numbers)} goals; there is no index {index}")
+        return int(numbers[index])
+
     def start(self, goal: int, rules: Rules) -> Episode:
-        """Begins an episode."""
-        return Episode(goal, rules)
+        """Begins an episode; `UnknownGoalError` if there is no such goal."""
+        return Episode(self.goal(goal).id, rules)
 
     def step(self, episode: Episode, action: str) -> Episode:
         """Takes an action.
@@ -196,33 +221,29 @@ class Shop:
         met = options_met(product, dict(state.options), goal)
         return TierEvent("choose", match, options=sum(met) / len(met) if met else 0.0)
 
-    def answer(self, episode: Episode) -> dict[str, Any]:
-        """What a client gets after a step, for JSON.
-
-        Of the goal it holds the instruction, and nothing of the score before something was bought.
-
-        Args:
-            episode: Where it stands.
-
-        Returns:
-            The fields of the API.
-        """
-        state, parts = episode.state, episode.parts
-        answer = {
-            "observation": self._observation(episode),
-            "url": url(state, str(episode.goal)),
-            "reward": episode.reward,
-            "done": episode.done,
-            "valid": episode.valid,
-            "effective": episode.effective,
-            "task_score": parts.total if parts else 0.0,
-            "success": parts.success if parts else False,
-            "available_actions": self._available_actions(episode),
-        }
+    def answer(self, episode: Episode) -> Answer:
+        """What the shopper gets after a step: of the goal the instruction alone before something was bought."""
+        parts = episode.parts
+        told: dict[str, Any] = {}
         if parts is not None:
-            answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
-            answer["faults"] = purchase_faults(parts, self.goal(episode.goal))
-        return answer
+            scored = {"total": parts.total, "price": parts.price, **parts.as_info()}
+            told = {"reward_parts": tuple(scored.items()), "faults": purchase_faults(parts, self.goal(episode.goal))}
+        return Answer(
+            observation=self._observation(episode),
+            url=url(episode.state, str(episode.goal)),
+            reward=episode.reward,
+            done=episode.done,
+            valid=episode.valid,
+            effective=episode.effective,
+            task_score=parts.total if parts else 0.0,
+            success=parts.success if parts else False,
+            available_actions=self._available_actions(episode),
+            **told,
+        )
+
+    def picture(self, episode: Episode, hits: int = PAGE_SIZE) -> str:
+        """Draws the page: the product, or at most `hits` products of a page of results; "" where it shows neither."""
+        return page_svg(self.store, episode.state, hits)
 
     def _observation(self, episode: Episode) -> str:
         """What the shopper sees, in the mode of the rules."""
@@ -237,19 +258,45 @@ class Shop:
             return shown
         return shown + actions_line(state, self.store.clickables(state, parity=rules.parity), rules.parity)
 
-    def _available_actions(self, episode: Episode) -> dict[str, Any]:
+    def _available_actions(self, episode: Episode) -> AvailableActions:
         """What can be done, labels as the page shows them."""
         store, state, parity = self.store, episode.state, episode.rules.parity
         if episode.rules.mode == "short":
             clickables, buyable = short_clickables(store, state), short_buyable(store, state)
         else:
             clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
-        return {
-            "has_search_bar": store.has_search_bar(state),
-            "clickables": clickables,
-            "has_filters": not parity and store.can_filter(state),
-            "buyable": buyable,
-        }
+        filters = not parity and state.kind == "results"
+        return AvailableActions(state.kind == "start", tuple(clickables), filters, tuple(buyable))
+
+
+def open_shop(
+    catalog: str | Path | Catalog = "synthetic",
+    *,
+    seed: int = 0,
+    human_goals: bool = False,
+    nouns: str | None = None,
+    show_attributes: bool = False,
+    cache_dir: str | Path | None = None,
+) -> Shop:
+    """Opens a catalogue with its index and its goals.
+
+    Args:
+        catalog: "toy", "synthetic", "synthetic:N", the path of the public data, or an open catalogue.
+        seed: Of prices, and of what the bundled catalogues hold.
+        human_goals: Whether the tasks are those that people wrote.
+        nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
+        show_attributes: Whether product pages have a page of attributes.
+        cache_dir: Where files made from the catalogue go; None for beside it.
+
+    Raises:
+        CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
+        NounTaggerError: If the tagger is unknown or not installed.
+    """
+    products = catalog if isinstance(catalog, Catalog) else open_catalog(catalog, seed=seed, cache_dir=cache_dir)
+    known = next(products.products()).nouns is not None
+    tagger = noun_tagger(nouns or ("precomputed" if known else "rules"))
+    goals = make_goals(products, human=human_goals)
+    return Shop(products, SearchIndex.open(products), goals, tagger, show_attributes=show_attributes)
 
 
 def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:

@@ -5,6 +5,7 @@ original's, oddities included. Beyond parity, "next >" is offered only where the
 button, `filter[…]` narrows a results page, and `buy[id]` buys a product that the page shows.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,9 +20,10 @@ RESULTS_LIMIT = 50
 PAGE_SIZE = 10
 SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next >", "< prev"
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
-MAX_QUERY = 1000  # characters of a search, on the pages and in the API
+MAX_QUERY = 1000  # characters of a search
 ALL_FILTERS_OFF = "all"
 BUY_NOW = "now"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no search has one
 _REMEMBERED_SEARCHES = 1024
 _REMEMBERED_LISTS = 4  # a special query may give the whole catalogue
 
@@ -172,10 +174,6 @@ class Store:
         """Whether there are more results after those of a results page."""
         return len(self.results(state)) > state.page * PAGE_SIZE
 
-    def has_search_bar(self, state: PageState) -> bool:
-        """Whether the page has a search field. `search[…]` is understood on every page, as in the original."""
-        return state.kind == "start"
-
     def clickables(self, state: PageState, *, parity: bool = False) -> list[str]:
         """What can be clicked, in lower case, in the order of the page; in parity mode also what only seems so."""
         if state.kind == "start":
@@ -210,10 +208,10 @@ class Store:
         name, argument = read_action(action, parity=parity)
         if state.kind == "done":
             return state, INVALID
-        if name == "search" and argument:
+        if name == "search" and argument and len(argument) <= MAX_QUERY and not CONTROL.search(argument):
             found = PageState("results", tuple(argument.split(" ")), 1, seen=state.seen)
             return self._event(state, found, "searched")
-        if name == "filter" and self.can_filter(state) and not parity:
+        if name == "filter" and state.kind == "results" and not parity:
             return self._filter(state, argument)
         if name == "buy" and not parity:
             return self._buy(state, argument)
@@ -228,10 +226,6 @@ class Store:
         """Identifiers of the products that `buy[id]` can buy here, in lower case: those on the page."""
         shown = self.shown(state) if state.kind == "results" else (state.asin,) if state.kind != "done" else ()
         return [asin.lower() for asin in shown if asin]
-
-    def can_filter(self, state: PageState) -> bool:
-        """Whether the page is one of results, which `filter[condition]` narrows."""
-        return state.kind == "results"
 
     def _buy(self, state: PageState, wanted: str) -> tuple[PageState, Event]:
         """Buys a product on the page; from the results without options, from its own page with those chosen there.

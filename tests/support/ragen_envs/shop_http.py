@@ -1,26 +1,24 @@
-"""Servers for the client's tests: a real one in a thread of this process, and an application without a socket."""
+"""Servers for the client's tests: a real one in a thread of this process, and applications without a socket."""
 
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from flask import Flask, abort, request
 from waitress.server import create_server
 
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.client import ShopConnection
+from ragen_envs.webshop.remote import RemoteStore
 from webshop_server import create_app
 
 
 @contextmanager
-def httpd(port: int = 0) -> Iterator[str]:
-    """A real server with the toy catalogue; it closes all connections when it stops."""
+def httpd(app: Any) -> Iterator[str]:
+    """A real server; it closes all connections when it stops."""
     connections: dict[Any, Any] = {}
-    server = create_server(
-        create_app("toy"), connections, host="127.0.0.1", port=port, threads=2, clear_untrusted_proxy_headers=True
-    )
+    server = create_server(app, connections, host="127.0.0.1", port=0, threads=2, clear_untrusted_proxy_headers=True)
     # How long it sleeps between looks, and so takes to stop. Given above, waitress would make it a whole number.
     server.adj.asyncore_loop_timeout = 0.02
     thread = threading.Thread(target=server.run, daemon=True)
@@ -34,23 +32,65 @@ def httpd(port: int = 0) -> Iterator[str]:
         thread.join(timeout=10)
 
 
-def without_api(catalog: str = "synthetic", **arguments: Any) -> Flask:
-    """Our server with nothing but the original's pages."""
+def original(catalog: str = "synthetic", **arguments: Any) -> Any:
+    """Our server without what the original lacks: it ignores the query of a start page, so no page carries JSON."""
     app = create_app(catalog, **arguments)
 
-    def refuse() -> None:
-        if request.path.startswith("/api/"):
-            abort(404)
+    def bare(environ: dict[str, Any], start_response: Any) -> Any:
+        return app(environ if environ["PATH_INFO"].count("/") > 1 else {**environ, "QUERY_STRING": ""}, start_response)
 
-    app.before_request(refuse)
-    del app.error_handler_spec[None]  # refusals are Flask's own pages, as in the original
-    return app
+    return bare
 
 
-def connected(env: WebShop, app: Any) -> WebShop:
-    """The environment, its address served by an application of this process."""
-    transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
-    env._connection = ShopConnection(
-        "http://shop.test", lambda: httpx.Client(transport=transport, base_url="http://shop.test"), "start it", ()
-    )
+class Faulty:
+    """An application whose next requests fail.
+
+    Attributes:
+        faults: What happens to the next requests, one each: "refuse" (no connection), "lose" (carried out, and the
+            answer is lost), "busy" (status 503), "" (nothing), the arguments of another answer, or an exception.
+        waits: Seconds that the client waited.
+        requests: Method and path of each request.
+    """
+
+    def __init__(self, app: Any, *faults: Any) -> None:
+        """Fails as told, and then no more."""
+        self._inner = httpx.WSGITransport(app=app)
+        self.faults = list(faults)
+        self.waits: list[float] = []
+        self.requests: list[str] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """The answer to a request."""
+        self.requests.append(f"{request.method} {request.url.path}")
+        fault = self.faults.pop(0) if self.faults else ""
+        if isinstance(fault, Exception):
+            raise fault
+        if fault == "refuse":
+            raise httpx.ConnectError("refused", request=request)
+        if fault == "busy":
+            return httpx.Response(503)
+        if isinstance(fault, dict):
+            return httpx.Response(**fault)
+        response = self._inner.handle_request(request)
+        response.read()
+        if fault == "lose":
+            raise httpx.ReadError("cut", request=request)
+        return response
+
+    def client(self) -> httpx.Client:
+        """A connection."""
+        return httpx.Client(transport=httpx.MockTransport(self.answer), base_url="http://shop.test")
+
+
+def connected(env: WebShop, app: Any, waits: Sequence[float] = ()) -> WebShop:
+    """The environment, its address served by an application of this process, or by a `Faulty` one."""
+    if isinstance(app, Faulty):
+        env.store = RemoteStore("http://shop.test", app.client, waits, app.waits.append)
+    else:
+        env.store = RemoteStore("http://shop.test", functools.partial(_client, app), waits)
     return env
+
+
+def _client(app: Any) -> httpx.Client:
+    transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
+    return httpx.Client(transport=transport, base_url="http://shop.test")

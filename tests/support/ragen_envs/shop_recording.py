@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.policies import scripted_shop_action
+from ragen_envs.webshop.shoppers import scripted_shop_action
 
 
 def recording(path: Path, goals: int = 3) -> Path:

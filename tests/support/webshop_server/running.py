@@ -1,24 +1,27 @@
-"""The command `webshop-server` in a process of its own, with the toy catalogue."""
+"""Servers in processes of their own, with the toy catalogue."""
 
 import errno
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
 from tests.support.project import ROOT
 
-COMMAND = (sys.executable, "-m", "webshop_server")
-WORKERS = pytest.param("2", marks=pytest.mark.skipif(sys.platform == "win32", reason="several workers need fork"))
-"""The number of workers that gunicorn serves with; 1 is waitress."""
+WAITRESS = [sys.executable, "-m", "webshop_server", "--catalog", "toy", "--port", "0"]
+GUNICORN = [
+    *(sys.executable, "-m", "gunicorn", "-w", "2", "--threads", "8", "--worker-connections", "4000"),
+    *("-b", "127.0.0.1:0", "webshop_server:create_app('toy')"),
+]
 _CLOSED = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET)
 
 
@@ -27,22 +30,29 @@ class Server:
 
     Attributes:
         process: Its parent process.
-        line: What it said when it was ready.
         client: Asks it.
+        address: Its URL.
         port: Where it listens.
     """
 
-    def __init__(self, *arguments: str, program: Sequence[str] = COMMAND) -> None:
-        command = [*program, "--catalog", "toy", "--port", "0", *arguments]
+    def __init__(self, command: Sequence[str], is_ready: bool = True) -> None:
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        match = re.search(r"http://\S+:(\d+)", self.line)
-        assert match is not None, (self.line, self.process.stderr and self.process.stderr.read())
-        self.client = httpx.Client(base_url=match[0], timeout=20)
-        self.port = int(match[1])
+        if not is_ready:
+            return
+        told = self.process.stderr if "gunicorn" in command else self.process.stdout
+        assert told is not None
+        lines = []
+        while (match := re.search(r"http://\S+:(\d+)", lines[-1] if lines else "")) is None:
+            lines.append(told.readline())
+            assert lines[-1], (lines, self.process.stderr and self.process.stderr.read())
+        self.address, self.port = match[0], int(match[1])
+        self.client = httpx.Client(base_url=self.address, timeout=20)
+        deadline = time.monotonic() + 60
+        while self.client.get("/healthz").status_code != 200 or ("gunicorn" in command and len(self.workers()) < 2):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def workers(self) -> list[int]:
         """Process ids of the workers."""
@@ -52,6 +62,15 @@ class Server:
     def connect(self) -> socket.socket:
         """A connection on which nothing was sent yet."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    @staticmethod
+    def can_hold(connections: int) -> bool:
+        """Whether this process and the server may have so many open."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < connections + 200:
+            return False
+        resource.setrlimit(resource.RLIMIT_NOFILE, (connections + 200, hard))
+        return True
 
     def send(self, request: bytes) -> tuple[int, str, bytes]:
         """Sends bytes. Returns status, head and body of the first answer; (0, "", b"") where there is none."""
@@ -76,7 +95,7 @@ class Server:
 
     def wait(self) -> tuple[int, str]:
         """Exit status and what was written to stderr, once it has ended."""
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=40)
         return self.process.returncode, said
 
     def clean_up(self) -> None:
@@ -87,9 +106,9 @@ class Server:
 
 
 @contextmanager
-def running(*arguments: str, program: Sequence[str] = COMMAND) -> Iterator[Server]:
+def running(command: Sequence[str]) -> Iterator[Server]:
     """A server that is killed at the end, if it has not ended."""
-    server = Server(*arguments, program=program)
+    server = Server(command)
     try:
         yield server
     finally:

@@ -36,8 +36,9 @@ SHIRTS = [Product(f"B00SHIRT{i:02}", f"Shirt {i}", "fashion", "shirts", "Clothin
 
 
 @pytest.fixture(scope="module")
-def app() -> Flask:
-    return create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0))
+def app(tmp_path_factory: pytest.TempPathFactory) -> Flask:
+    file = tmp_path_factory.mktemp("sessions") / "sample.sqlite"
+    return create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0), sessions=file)
 
 
 def page(response: TestResponse) -> BeautifulSoup:
@@ -108,7 +109,7 @@ def test_a_session_buys_once_and_its_start_page_begins_again(client: FlaskClient
 
 
 def test_the_goal_is_told_after_a_purchase_only_where_that_is_wanted(client: FlaskClient) -> None:
-    """Anybody may buy as /fixed_1 while others still shop for goal 1 through the API, which names its goals."""
+    """Anybody may buy as /fixed_1 while others still shop for goal 1 by a program, which is told their numbers."""
     secret = ("goal", "Target", "reward_info", "r_type", "price_upper")
     bought = client.get(f"/done/{started(client, 'secret_fixed_1')}/{SHIRT.asin}/{{}}").get_data(as_text=True)
     assert [word for word in secret if word in bought] == []
@@ -147,7 +148,7 @@ def test_what_does_not_exist_is_refused_with_a_page(client: FlaskClient, path: s
 
 
 def test_every_answer_is_guarded(client: FlaskClient) -> None:
-    for path in ("/fixed_0", "/api/store", "/nothing/here", "/static/store.css", "/picture/B000SHIRT1.svg"):
+    for path in ("/fixed_0", "/nothing/here", "/static/store.css", "/picture/B000SHIRT1.svg"):
         headers = client.get(path).headers
         assert headers["Content-Security-Policy"].startswith("default-src 'self';")
         assert headers["X-Content-Type-Options"] == "nosniff"

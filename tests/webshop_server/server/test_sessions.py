@@ -1,26 +1,32 @@
-"""Sessions in memory and in a file: one behaviour, bounded in number and time, one change at a time."""
+"""Sessions in a file: kept, bounded in number and in time, changed once at a time, shared by processes."""
 
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from webshop_server.server.sessions import Sessions, SessionStore, UnknownSessionError
-from webshop_server.server.shared_sessions import SharedSessions
+from webshop_server.server.sessions import Sessions, UnknownSessionError, Visit, private_folder
+from webshop_server.store.shop import Episode, Rules, open_shop
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-Make = Callable[..., SessionStore[int]]
+def visit(goal: int) -> Visit:
+    return Visit(Episode(goal))
+
+
+def more(one: Visit, by: int = 1) -> Visit:
+    return visit(one.episode.goal + by)
 
 
 @pytest.fixture
@@ -28,56 +34,78 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "file"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
-    def in_memory(max_sessions: int = 10, ttl: float = 60.0) -> SessionStore[int]:
-        return Sessions(max_sessions, ttl, clock)
+def test_a_visit_is_what_it_was_after_each_action(file: Path) -> None:
+    shop, sessions = open_shop("toy"), Sessions(file)
+    episode = shop.start(5, Rules("text_rich", "tiered", show_actions=True))
+    actions = ("search[blue 😀 shoe]", "filter[price<900.5]", "filter[color=blue]", "click[next >]", "search[shoe]")
+    asin = shop.store.results(shop.step(episode, "search[shoe]").state)[1]
+    for action in (*actions, f"click[{asin}]", "click[features]", "rubbish", "buy[now]"):
+        episode = shop.step(episode, action)
+        sessions.put("a", Visit(episode, carries=True))
+        assert sessions.get("a") == Visit(episode, carries=True)
+    assert episode.done
 
-    def in_file(max_sessions: int = 10, ttl: float = 60.0) -> SessionStore[int]:
-        return SharedSessions(tmp_path / "sessions.sqlite", max_sessions, ttl, clock)
 
-    return in_memory if request.param == "memory" else in_file
+def test_sessions_are_kept_changed_and_replaced(file: Path) -> None:
+    sessions = Sessions(file)
+    sessions.put("a", visit(1))
+    sessions.put("b", visit(2))
+    assert sessions.update("a", lambda one: more(one, 10)) == sessions.get("a") == visit(11)
+    assert sessions.get("b") == visit(2)
+    sessions.put("a", visit(5))
+    sessions.check()
+    assert sessions.get("a") == visit(5)
+    assert file.stat().st_mode & 0o077 == 0
+    with pytest.raises(UnknownSessionError):
+        sessions.update("c", more)
 
 
-def test_a_session_is_kept_changed_and_removed(make: Make) -> None:
-    sessions = make()
-    sessions.put("a", 1)
-    sessions.put("b", 2)
-    assert sessions.update("a", lambda value: (value + 10, "said")) == "said"
-    assert (sessions.get("a"), sessions.get("b"), len(sessions)) == (11, 2, 2)
-    sessions.put("a", 5)
-    assert (sessions.get("a"), len(sessions)) == (5, 2)
-    assert (sessions.remove("a"), sessions.remove("a"), len(sessions)) == (True, False, 1)
+def test_a_session_that_is_not_used_is_forgotten(file: Path, clock: Clock) -> None:
+    sessions = Sessions(file, ttl=60, clock=clock)
+    sessions.put("a", visit(1))
+    for _ in range(2):
+        clock.now += 59
+        sessions.get("a")
+    clock.now += 61
     with pytest.raises(UnknownSessionError):
         sessions.get("a")
+    sessions.put("a", visit(1))
+    clock.now = 3.0  # the machine was started again
     with pytest.raises(UnknownSessionError):
-        sessions.update("a", lambda value: (value, None))
+        sessions.get("a")
+    assert sessions.begin("a", visit(7)) == visit(7)
 
 
-def test_a_session_that_is_not_used_is_forgotten(make: Make, clock: Clock) -> None:
-    sessions = make(ttl=60)
-    sessions.put("a", 1)
-    clock.now += 59
+def test_no_jump_of_the_date_ends_a_session(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: ages went by the wall clock, and a jump of two hours ended all sessions."""
+    sessions = Sessions(file)
+    sessions.put("a", visit(1))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 7200)
+    assert sessions.get("a") == visit(1)
+
+
+def test_the_least_recently_used_make_room(file: Path, clock: Clock) -> None:
+    sessions = Sessions(file, most=2, clock=clock)
+    for name in ("a", "b"):
+        clock.now += 1
+        sessions.put(name, visit(1))
+    clock.now += 1
     sessions.get("a")
-    clock.now += 59
-    assert len(sessions) == 1
-    clock.now += 2
-    assert len(sessions) == 0
+    clock.now += 1
+    sessions.put("c", visit(3))
+    assert (sessions.get("a"), sessions.get("c")) == (visit(1), visit(3))
     with pytest.raises(UnknownSessionError):
-        sessions.get("a")
+        sessions.get("b")
 
 
-def test_no_change_is_lost_when_changes_are_slow(make: Make) -> None:
-    """Changes of a few instructions hardly ever meet, so that a store without locks passed the test above."""
-    sessions = make()
-    sessions.put("a", 0)
-
-    def slow(value: int) -> tuple[int, None]:
-        time.sleep(0.002)
-        return value + 1, None
-
-    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
-    assert sessions.get("a") == 20
+def test_a_session_begins_where_there_is_none_or_it_has_bought(file: Path) -> None:
+    sessions, shop = Sessions(file), open_shop("toy")
+    assert sessions.begin("a", visit(1)) == sessions.begin("a", visit(2)) == visit(1)
+    bought = shop.step(shop.step(shop.start(1, Rules()), "search[shoe]"), "buy[now]")
+    asin = shop.store.results(bought.state)[0]
+    sessions.put("a", replace(visit(1), episode=shop.step(bought, f"buy[{asin}]")))
+    assert sessions.begin("a", visit(3)) == visit(3)
 
 
 def at_once(do: Callable[[], object]) -> None:
@@ -88,41 +116,38 @@ def at_once(do: Callable[[], object]) -> None:
         thread.join()
 
 
-def test_a_session_begins_where_there_is_none_or_it_is_over(make: Make, clock: Clock) -> None:
-    sessions = make(max_sessions=2, ttl=60)
+def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
+    sessions = Sessions(file)
+    sessions.put("a", visit(0))
 
-    def over(value: int) -> bool:
-        return value < 0
+    def slow(one: Visit) -> Visit:
+        time.sleep(0.002)
+        return more(one)
 
-    assert sessions.begin("a", 1, over) == (1, True)
-    assert sessions.begin("a", 2, over) == (1, False)
-    sessions.update("a", lambda value: (-value, None))
-    assert sessions.begin("a", 3, over) == (3, True)
-    clock.now += 61
-    assert sessions.begin("a", 4, over) == (4, True)
-    sessions.put("b", 5)
-    clock.now += 1
-    assert sessions.begin("a", 6, over) == (4, False)  # it counts as used: "b" is the older one now
-    clock.now += 1
-    assert sessions.begin("c", 7, over) == (7, True)
-    assert (len(sessions), sessions.get("a"), sessions.get("c")) == (2, 4, 7)
+    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
+    assert sessions.get("a") == visit(20)
 
 
-def count_in_file(path: str) -> None:
-    sessions: SharedSessions[int] = SharedSessions(path)
+def count_in_file(sessions: Sessions) -> None:
     for _ in range(50):
-        sessions.update("a", lambda value: (value + 1, None))
+        sessions.update("a", more)
 
 
-def test_processes_share_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "sessions.sqlite"
-    sessions: SharedSessions[int] = SharedSessions(path)
-    sessions.put("a", 0)
-    assert path.stat().st_mode & 0o077 == 0
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=count_in_file, args=(str(path),)) for _ in range(2)]
+def test_processes_share_a_file_also_after_a_fork(file: Path) -> None:
+    sessions = Sessions(file)
+    sessions.put("a", visit(0))
+    processes = [multiprocessing.get_context("fork").Process(target=count_in_file, args=(sessions,)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert sessions.get("a") == 100
+    assert sessions.get("a") == visit(100)
+
+
+def test_the_folder_of_sessions_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    folder = private_folder()
+    assert folder == private_folder() and folder.stat().st_mode & 0o077 == 0
+    os.chmod(folder, 0o777)
+    with pytest.raises(OSError, match="is not this user's alone"):
+        private_folder()

@@ -1,13 +1,17 @@
 """Episodes: what a step pays in each reward mode, and what the client is told."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from webshop_server.catalog import MemoryCatalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import make_goals
+from webshop_server.goals.goals import UnknownGoalError, make_goals
 from webshop_server.goals.nouns import EveryWord
 from webshop_server.search.index import SearchIndex
-from webshop_server.store.shop import REWARDS, Episode, Rules, Shop
+from webshop_server.store.answer import REWARDS, Answer
+from webshop_server.store.shop import Episode, Rules, Shop
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -63,9 +67,9 @@ def test_the_right_purchase_pays_1_at_its_end(shop: Shop) -> None:
         episode, paid = play(shop, "color: red", reward, *BUY_RED)
         assert paid == [0, 0, 0, 1]
         answer = shop.answer(episode)
-        assert (answer["done"], answer["task_score"], answer["success"]) == (True, 1.0, True)
-        assert answer["reward_parts"]["mode"] == reward
-        assert answer["reward_parts"]["price"] == 20.0
+        assert (answer.done, answer.task_score, answer.success) == (True, 1.0, True)
+        parts = dict(answer.reward_parts)
+        assert (parts["mode"], parts["price"]) == (reward, 20.0)
 
 
 def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
@@ -80,17 +84,17 @@ def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
     )
     episode, paid = play(shop, "color: red", "tiered", *actions)
     assert paid == [0.3, 0, 0.1, 0.1, 0, 0, 0.5]
-    assert shop.answer(episode)["task_score"] == 1.0
+    assert shop.answer(episode).task_score == 1.0
     # Another colour: 0.5 + 0.3 * 2/3, and the task's score stays what it is.
     episode, paid = play(shop, "color: blue", "tiered", *BUY_RED)
     assert paid == [0.3, 0.1, 0, 0.3]
-    assert shop.answer(episode)["task_score"] == 2 / 3
+    assert shop.answer(episode).task_score == 2 / 3
 
 
 def test_success_alone_pays_for_the_right_purchase_only(shop: Shop) -> None:
     for wanted, pay, score in (("color: red", 1, 1.0), ("color: blue", 0, 2 / 3)):
         episode, paid = play(shop, wanted, "success", *BUY_RED)
-        assert paid == [0, 0, 0, pay] and shop.answer(episode)["task_score"] == score
+        assert paid == [0, 0, 0, pay] and shop.answer(episode).task_score == score
 
 
 @pytest.mark.parametrize("query", ["<r>", "<c> fashion", "<q> shirts", "<a> linen"])
@@ -111,8 +115,38 @@ def test_a_step_after_the_end_is_invalid_and_pays_nothing(shop: Shop) -> None:
 def test_nothing_of_the_score_is_told_before_the_purchase(shop: Shop) -> None:
     episode, _ = play(shop, "color: red", "fixed", *BUY_RED[:3])
     answer = shop.answer(episode)
-    assert answer.keys() == {
-        *("observation", "url", "reward", "done", "valid", "effective", "task_score", "success", "available_actions")
-    }
-    assert (answer["reward"], answer["task_score"], answer["success"]) == (0, 0, False)
-    assert answer["available_actions"]["clickables"][-3:] == ["buy now", "red", "blue"]
+    assert (answer.reward, answer.task_score, answer.success) == (0, 0, False)
+    assert (answer.reward_parts, answer.faults) == ((), ())
+    assert answer.available_actions.clickables[-3:] == ("buy now", "red", "blue")
+
+
+def test_an_answer_comes_back_from_json_and_cannot_end_its_element(shop: Shop) -> None:
+    episode, _ = play(shop, "color: red", "fixed", *BUY_RED)
+    hostile = replace(shop.answer(episode), observation="</script><!-- & \u2028 √")
+    text = hostile.as_json(goal=3)
+    assert not set("<>&") & set(text)
+    assert Answer.read(json.loads(text)) == hostile
+    fields = json.loads(text)
+    for name, wrong in (("reward", "1"), ("observation", None), ("faults", "x"), ("available_actions", [True, "ab"])):
+        with pytest.raises((TypeError, ValueError)):
+            Answer.read({**fields, name: wrong})
+
+
+@pytest.mark.parametrize("parity", [False, True])
+def test_a_search_that_a_page_would_refuse_is_invalid(shop: Shop, parity: bool) -> None:
+    """It was carried out: only the form looked at length and control characters."""
+    start = shop.start(0, Rules(parity=parity, reward="tiered"))
+    for action in (f"search[{'x' * 1001}]", f"search[{'x' * 3900}]", "search[shoe\x00]"):
+        after = shop.step(start, action)
+        assert (after.valid, after.effective, after.reward, after.state) == (False, False, 0, start.state)
+    assert shop.step(start, f"search[{'x' * 1000}]").valid
+
+
+def test_goals_are_found_by_number_position_seed_or_chance(shop: Shop) -> None:
+    goals = shop.goals
+    assert shop.find_goal("train", index=0) == goals.split("train")[0]
+    assert shop.find_goal(seed=4) == shop.find_goal(seed=4)
+    assert len({shop.find_goal() for _ in range(40)}) > 1
+    for wrong in ({"goal": 99}, {"index": len(goals)}):
+        with pytest.raises(UnknownGoalError):
+            shop.find_goal(**wrong)

@@ -1,0 +1,121 @@
+"""The store in this process: a `Shop` of `webshop_server`, one for all environments with the same settings."""
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ragen_envs.errors import EnvError
+from webshop_server.store.answer import Answer
+
+if TYPE_CHECKING:
+    from webshop_server.store.shop import Shop
+
+_SHOPS: dict[tuple["LocalStore", int], "Shop"] = {}  # by settings and process: what a shop has open survives no fork
+_LOCKS: dict[tuple["LocalStore", int], threading.Lock] = {}
+
+
+class ShopError(EnvError, ValueError):
+    """No store can be opened with these settings, or it has no such goal; the message says why."""
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """A store in this process. It is nothing but its settings, so copies, pickles and forks find the shop by them.
+
+    Attributes:
+        catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
+        human_goals: Whether goals are those that people wrote, and not generated ones.
+        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue.
+    """
+
+    catalog: str
+    human_goals: bool = False
+    nouns: str | None = None
+
+    address = "this process"
+    has_only_pages = False
+
+    @property
+    def shop(self) -> "Shop":
+        """The shop, opened at its first use, once for all threads.
+
+        Raises:
+            ShopError: If it cannot be opened with these settings.
+        """
+        mine = self, os.getpid()
+        found = _SHOPS.get(mine)
+        if found is None:
+            with _LOCKS.setdefault(mine, threading.Lock()):
+                if mine not in _SHOPS:
+                    from webshop_server.store.shop import open_shop
+
+                    try:
+                        _SHOPS[mine] = open_shop(self.catalog, human_goals=self.human_goals, nouns=self.nouns)
+                    except ValueError as error:
+                        raise ShopError(f"catalog={self.catalog!r}: {error}") from error
+                found = _SHOPS[mine]
+        return found
+
+    def about(self) -> dict[str, Any]:
+        """Facts about the store; see `WebShop.about`."""
+        return self.shop.about()
+
+    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "LocalSession":
+        """Begins an episode.
+
+        Args:
+            split: Where goals are counted or drawn.
+            asked: One of "goal", "index" and "seed"; see `Shop.find_goal`.
+            rules: Arguments of `webshop_server.store.shop.Rules`.
+
+        Raises:
+            ShopError: If there is no such goal.
+        """
+        from webshop_server.store.shop import Rules
+
+        try:
+            return LocalSession(self, self.shop.find_goal(split, **asked), Rules(**rules))
+        except (IndexError, ValueError) as error:
+            raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
+
+    def close(self) -> None:
+        """Nothing: the shop stays for others."""
+
+
+class LocalSession:
+    """One episode in the store of this process.
+
+    Attributes:
+        goal: Its number.
+        instruction: What is asked for.
+        episode: Where it stands, a `webshop_server.store.shop.Episode`.
+        answer: The store's last answer.
+        played: The valid actions so far.
+    """
+
+    def __init__(self, store: LocalStore, goal: int, rules: Any) -> None:
+        """Begins."""
+        self.store, self.goal = store, goal
+        shop = store.shop
+        self.instruction = shop.goal(goal).instruction
+        self.episode = shop.start(goal, rules)
+        self.answer = shop.answer(self.episode)
+        self.played: tuple[str, ...] = ()
+
+    def step(self, action: str) -> Answer:
+        """Carries out an action, any text; returns the store's answer, which is also kept."""
+        shop = self.store.shop
+        self.episode = shop.step(self.episode, action)
+        self.answer = shop.answer(self.episode)
+        if self.answer.valid:
+            self.played = (*self.played, action)
+        return self.answer
+
+    def picture(self, hits: int) -> str:
+        """The page as an SVG document: its product, or at most `hits` results; "" where it shows neither."""
+        return self.store.shop.picture(self.episode, hits)
+
+    def close(self) -> None:
+        """Nothing: no server keeps the episode."""

@@ -1,0 +1,170 @@
+"""Programs: sessions with rules of their own, whose pages carry the store's answer."""
+
+import json
+import re
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from bs4.element import Tag
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from tests.support.webshop_server.goals import values_of
+from webshop_server import create_app
+from webshop_server.catalog import MemoryCatalog
+from webshop_server.catalog.product import Product
+from webshop_server.server.sessions import Sessions
+from webshop_server.store.shop import open_shop
+
+
+def carried(response: TestResponse) -> dict[str, Any]:
+    assert (response.status_code, response.mimetype) == (200, "text/html")
+    element = BeautifulSoup(response.text, "html.parser").find(id="webshop")
+    assert isinstance(element, Tag) and element["type"] == "application/json"
+    answer: dict[str, Any] = json.loads(element.get_text())
+    return answer
+
+
+def act(client: FlaskClient, name: str, action: str) -> TestResponse:
+    return client.post(f"/{name}", data={"action": action})
+
+
+def test_a_whole_episode(client: FlaskClient) -> None:
+    shop = open_shop("toy")
+    goal = shop.goal(5)
+    first = carried(client.get("/me?goal=5&reward=tiered"))
+    assert (first["goal"], first["instruction"], first["store"]) == (5, goal.instruction, shop.about())
+    assert first["observation"] == f"WebShop [SEP] Instruction: [SEP] {goal.instruction} [SEP] Search"
+    assert first["available_actions"] == [True, [], False, []]
+    found = carried(act(client, "me", f"search[{goal.instruction}]"))
+    assert goal.asin.lower() in found["available_actions"][1]
+    assert (found["valid"], found["effective"], found["done"], found["reward"]) == (True, True, False, 0.3)
+    assert "store" not in found
+    assert carried(act(client, "me", "rubbish"))["valid"] is False
+    act(client, "me", f"click[{goal.asin}]")
+    for value in values_of(goal):
+        assert carried(act(client, "me", f"click[{value}]"))["valid"]
+    bought = carried(act(client, "me", "click[Buy Now]"))
+    assert (bought["done"], bought["task_score"], bought["success"], bought["faults"]) == (True, 1, True, [])
+    assert dict(bought["reward_parts"])["total"] == 1
+    again = carried(act(client, "me", "click[Buy Now]"))  # it is bought once
+    assert (again["done"], again["valid"], again["reward"], again["task_score"]) == (True, False, 0, 1)
+    assert client.get(f"/done/me/{goal.asin}/{{}}").status_code == 409
+    assert carried(client.get("/me?goal=5"))["done"] is False
+
+
+def test_nothing_of_the_goal_is_carried_before_the_purchase(client: FlaskClient) -> None:
+    goal = open_shop("toy").goal(7)
+    pages = [client.get("/secret?goal=7").text, act(client, "secret", "search[zzz]").text]
+    for text in pages:
+        told = json.dumps(carried_in(text))
+        assert goal.asin not in told and str(goal.price_upper) not in told.replace(goal.instruction, "")
+    plain = client.get("/fixed_7").text
+    assert 'id="webshop"' not in plain and act(client, "fixed_7", "search[shoe]").status_code == 400
+
+
+def carried_in(html: str) -> Any:
+    found = re.search(r'id="webshop">([^<]*)<', html)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_no_product_can_break_out_of_the_element(file: Path) -> None:
+    markup = "</script ><script>alert(7)</script><!--"
+    product = Product(
+        *("B000SHIRT1", f"Shirt {markup}", "fashion", "shirts", "Clothing"), attributes=(markup,), instruction=markup,
+        instruction_attributes=(markup,), description=markup, options={"color": (markup, "red")},
+    )
+    client = create_app(MemoryCatalog("sample", [product], seed=0), sessions=file).test_client()
+    pages = [client.get(f"/x?goal=0&mode={mode}") for mode in ("text", "html", "short")]
+    pages += [act(client, "x", action) for action in ("search[shirt]", "click[1]", "click[description]", "buy[now]")]
+    for page in pages:
+        assert page.text.lower().count("</script") == 2  # browsers end an element sooner than Beautiful Soup
+        scripts = BeautifulSoup(page.text, "html.parser").find_all("script")
+        assert [(one.get("src"), one.get("id")) for one in scripts] == [("/static/store.js", None), (None, "webshop")]
+        assert markup in json.dumps(carried(page)) or page is pages[-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        *(("goal=x", 400), ("goal=-1", 400), ("goal=1&seed=1", 400), ("goal=500", 404), ("seed=1e3", 400)),
+        *(("split=dev", 400), ("split=test&index=16", 404), ("mode=raw", 400), ("reward=all", 400), ("parity=2", 400)),
+        *(("mode=short&parity=1", 400), ("observation_mode=text", 400), ("split=test&index=15", 200), ("seed=3", 200)),
+    ],
+)
+def test_rules_are_read_from_the_query_of_the_start_page(client: FlaskClient, query: str, status: int) -> None:
+    assert client.get(f"/rules?{query}").status_code == status
+
+
+def test_an_action_needs_a_session_and_has_a_bound(client: FlaskClient) -> None:
+    assert act(client, "nobody", "search[shoe]").status_code == 404
+    client.get("/long?goal=1")
+    assert act(client, "long", f"search[{'x' * 3900}]").status_code == 200
+    assert act(client, "long", "x" * 4001).status_code == 400
+    assert act(client, "long", "x" * 70_000).status_code == 413
+
+
+def test_a_drawing_shows_as_many_hits_as_are_asked_for(client: FlaskClient) -> None:
+    client.get("/draw?goal=0")
+    assert client.get("/drawing/draw.svg").data == b""  # there is nothing to draw
+    act(client, "draw", "search[shoe]")
+    drawings = [client.get(f"/drawing/draw.svg?hits={hits}") for hits in (1, 9, 10)]
+    assert [drawing.mimetype for drawing in drawings] == ["image/svg+xml"] * 3
+    assert len({drawing.data for drawing in drawings}) == 3
+    for hits in ("0", "11", "-1", "x", ""):
+        assert client.get(f"/drawing/draw.svg?hits={hits}").status_code == 400
+
+
+def test_two_purchases_at_once_are_one(app: Flask) -> None:
+    client = app.test_client()
+    client.get("/twice?goal=1")
+    act(client, "twice", "search[shoe shirt mug blue]")
+    asin = carried(act(client, "twice", "search[shoe]"))["available_actions"][1][-1]
+    act(client, "twice", f"click[{asin}]")
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(carried(act(app.test_client(), "twice", "click[buy now]"))))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer["done"] for answer in answers] == [True] * 8
+    assert sorted(answer["valid"] for answer in answers) == [*[False] * 7, True]
+
+
+def test_a_full_disk_is_503_and_not_ready(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: it was 500, and /healthz went on saying "ready"."""
+    client.get("/full?goal=1")
+    assert client.get("/healthz").get_json() == {"ready": True}
+
+    def full(*arguments: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Sessions, "_write", full)
+    monkeypatch.setattr(Sessions, "update", full)
+    for path in ("/new?goal=1", "/fixed_3", "/search_results/full/shoe/1", "/healthz"):
+        response = client.get(path)
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "2"), path
+    assert act(client, "full", "search[shoe]").status_code == 503
+
+
+def test_a_log_that_cannot_be_written_loses_no_answer(file: Path, tmp_path: Path) -> None:
+    """Regression: the answer of a purchase was lost where the disk of the log was full."""
+    folder = tmp_path / "logs"
+    client = create_app("toy", sessions=file, log=folder).test_client()
+    client.get("/logged?goal=1")
+    act(client, "logged", "search[shoe]")
+    [written] = folder.iterdir()
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [(line["page"], line.get("action")) for line in lines] == [("index", None), ("action", "search[shoe]")]
+    written.unlink()
+    folder.rmdir()
+    assert carried(act(client, "logged", "buy[now]"))["valid"] is False
