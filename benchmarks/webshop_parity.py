@@ -24,10 +24,9 @@ from record import HERE, place, table, write
 
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.goals.goals import Goal, make_goals
-from webshop_server.goals.nouns import EveryWord, RuleNouns
+from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import RewardMode, purchase_price, score
-from webshop_server.search.build import document_text
-from webshop_server.search.index import SearchIndex
+from webshop_server.search.index import SearchIndex, document_text
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import START, ProductSource, Store
 from webshop_server.store.winnable import is_winnable
@@ -55,7 +54,7 @@ def main() -> int:
     counts: Counts = {}
     with tempfile.TemporaryDirectory() as cache:
         catalog = open_catalog(folder / PRODUCTS, cache_dir=cache)
-        index = SearchIndex.build(catalog)
+        index = SearchIndex.open(catalog)
         counts |= compare_tokens(folder, catalog)
         counts |= compare_rankings(folder, index)
         counts |= compare_purchases(folder, catalog)
@@ -213,7 +212,7 @@ def compare_episodes(folder: Path, store: Store) -> Counts:
                 bought, chosen = store.catalog.product(state.asin), dict(state.options)
                 goal = recorded_goal(store.catalog, episode["goal"])
                 price = purchase_price(bought, chosen, "webshop")
-                paid_by_us = score(bought, chosen, price, goal, EveryWord(), "webshop").total
+                paid_by_us = score(bought, chosen, price, goal, noun_tagger("every_word"), "webshop").total
                 tally.add("purchases of the goal's product with the same reward", paid_by_us, step["reward"])
         tally.add("episodes with all the same", whole, True)
     return tally.counts()
@@ -227,7 +226,7 @@ def compare_goals(catalog: Catalog) -> Counts:
     }
     modes: tuple[tuple[RewardMode, int], ...] = (("webshop", WINNABLE), ("fixed", GOALS))
     for mode, winnable in modes:
-        for nouns in (EveryWord(), RuleNouns()):
+        for nouns in (noun_tagger("every_word"), noun_tagger("rules")):
             goals = make_goals(catalog, human=False)
             won = sum(is_winnable(catalog.product(goal.asin), goal, nouns, mode) for goal in goals)
             counts[f"goals: winnable in {mode}, nouns by {nouns.name}"] = [won, winnable]

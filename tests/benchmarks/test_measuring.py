@@ -47,7 +47,7 @@ def test_ratios_are_taken_within_rounds() -> None:
 
 def test_parity_notices_one_wrong_rank(real_data: Path, tmp_path: Path) -> None:
     catalog = open_catalog(real_data / webshop_parity.PRODUCTS, cache_dir=tmp_path)
-    index = SearchIndex.build(catalog)
+    index = SearchIndex.open(catalog)
     right = webshop_parity.compare_rankings(real_data, index)
     assert all(same == of == 250 for same, of in right.values())
 

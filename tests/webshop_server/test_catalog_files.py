@@ -5,117 +5,117 @@ import os
 import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from webshop_server.catalog import open_catalog
-from webshop_server.catalog import opening as catalog_module
-from webshop_server.catalog.array_file import ArrayFileError, new_file, open_file
-from webshop_server.catalog.catalog import MemoryCatalog
-from webshop_server.catalog.json_stream import CatalogError
-from webshop_server.catalog.sqlite import SqliteCatalog, build, is_fresh, open_or_build, read_about
+from webshop_server.catalog import Catalog, CatalogError, open_catalog
+from webshop_server.catalog import catalog as catalog_module
+from webshop_server.catalog.arrays import open_arrays
+from webshop_server.catalog.catalog import write_products
 from webshop_server.catalog.synthetic.generator import synthetic_products
 
-SHAPES = {"small": ("<i4", 3), "none": ("<f4", 0), "large": ("<i8", 1000)}
+
+def make(new: Any) -> None:
+    """Three arrays."""
+    new("small", "<i4", 3)[:] = [1, 2, 3]
+    new("none", "<f4", 0)
+    new("large", "<i8", 1000)[:] = np.arange(1000) * 10**12
 
 
-def write_arrays(path: Path) -> None:
-    with new_file(path, {"name": "caf\u00e9"}, SHAPES) as arrays:
-        arrays["small"][:] = [1, 2, 3]
-        arrays["large"][:] = np.arange(1000) * 10**12
+def test_arrays_are_made_once_and_mapped_afterwards(tmp_path: Path) -> None:
+    made = open_arrays(tmp_path / "kept", make)
+    again = open_arrays(tmp_path / "kept", lambda new: pytest.fail("they were made again"))
+    in_memory = open_arrays(None, make)
+    assert made.keys() == again.keys() == in_memory.keys() == {"small", "none", "large"}
+    for name, array in in_memory.items():
+        assert array.dtype == again[name].dtype and array.tolist() == made[name].tolist() == again[name].tolist()
+    assert again["large"].base is not None and not again["large"].flags.writeable
 
 
-@pytest.mark.parametrize("kept", [0, 7, 12, 16, 100, -8, -1])
-def test_a_truncated_file_is_refused(tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "x.index"
-    write_arrays(path)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ArrayFileError, match="x.index.*delete it"):
-        open_file(path)
+def test_arrays_that_are_cut_are_refused_and_unfinished_ones_are_not_there(tmp_path: Path) -> None:
+    def failing(new: Any) -> None:
+        make(new)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_arrays(tmp_path / "kept", failing)
+    assert not [entry for entry in tmp_path.iterdir() if entry.is_dir()]
+    open_arrays(tmp_path / "kept", make)
+    file = tmp_path / "kept" / "large.npy"
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(ValueError, match="kept cannot be read .*delete it"):
+        open_arrays(tmp_path / "kept", make)
 
 
-@pytest.mark.parametrize(("place", "message"), [(0, "no file of arrays"), (9, "no file|damaged"), (20, "damaged")])
-def test_a_damaged_header_is_refused(tmp_path: Path, place: int, message: str) -> None:
-    path = tmp_path / "x.index"
-    write_arrays(path)
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0xFF
-    path.write_bytes(content)
-    with pytest.raises(ArrayFileError, match=message):
-        open_file(path)
+def test_what_cannot_be_written_is_made_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    made: dict[str, NDArray[Any]] = open_arrays(tmp_path / "file" / "kept", make)
+    assert made["small"].tolist() == [1, 2, 3]
 
 
 STORED = tuple(synthetic_products(50, seed=3))
 
 
-def test_a_file_of_another_source_is_rebuilt_under_open_readers(tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
-    old = open_or_build(path, "old", "shop", 0, STORED)
-    assert len(list(old.asins)) == 50
-    new = open_or_build(path, "new", "shop", 0, STORED[:20])
-    assert (len(old), len(new)) == (50, 20)
-    assert old[STORED[40].asin].title == STORED[40].title
-    assert STORED[40].asin not in new
-    with ThreadPoolExecutor(1) as pool, pytest.raises(CatalogError, match="was built again since"):
-        pool.submit(lambda: old[STORED[30].asin]).result()
-    assert is_fresh(path, "new")
-    assert not is_fresh(path, "old")
+def stored(folder: Path) -> Catalog:
+    """A catalogue file of `STORED`."""
+    with closing(sqlite3.connect(folder / "c.sqlite")) as database:
+        write_products(database, STORED)
+    return Catalog("shop", folder / "c.sqlite", 0, folder / "c")
+
+
+def test_a_catalogue_in_a_file_is_that_in_memory(tmp_path: Path) -> None:
+    kept, held = stored(tmp_path), Catalog("shop", STORED, 0)
+    assert (kept.hash, len(kept)) == (held.hash, len(held))
+    assert list(kept.products()) == list(held.products())
+    assert [kept.asin(number) for number in range(50)] == [held.asin(number) for number in range(50)]
+    assert kept.product(STORED[7].asin) == held.product(STORED[7].asin)
+    for unknown in ("B0", "\ud800", 7):
+        for catalog in (kept, held):
+            with pytest.raises(KeyError, match="shop has no product"):
+                catalog.product(unknown)  # type: ignore[arg-type]
+    with pytest.raises(CatalogError, match="twice"):
+        Catalog("shop", [STORED[0], STORED[0]], 0)
 
 
 def test_what_a_killed_build_left_is_never_read_and_is_cleared_away(tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
     kill = (
-        "import os, sys; from pathlib import Path; from webshop_server.catalog.sqlite import open_or_build\n"
-        "from webshop_server.catalog.synthetic.generator import synthetic_products\n"
-        "def dying():\n"
-        "    yield from synthetic_products(5000)\n"
+        "import os, sys; from webshop_server.catalog import catalog\n"
+        "def dying(count, seed):\n"
+        "    yield from made(3000, seed)\n"
         "    os._exit(9)\n"
-        "open_or_build(Path(sys.argv[1]), 'key', 'shop', 0, dying())\n"
+        "made, catalog.synthetic_products = catalog.synthetic_products, dying\n"
+        "catalog.open_catalog('synthetic:5000', cache_dir=sys.argv[1], max_in_memory=0)\n"
     )
-    assert subprocess.run([sys.executable, "-c", kill, str(path)], check=False, timeout=60).returncode == 9
-    assert (tmp_path / "c.sqlite.partial").stat().st_size > 100_000
-    assert not path.exists()
-    assert len(open_or_build(path, "key", "shop", 0, STORED)) == 50
-    assert not (tmp_path / "c.sqlite.partial").exists()
+    assert subprocess.run([sys.executable, "-c", kill, str(tmp_path)], check=False, timeout=60).returncode == 9
+    (partial,) = tmp_path.glob("*.partial")
+    assert partial.stat().st_size > 100_000
+    assert len(open_catalog("synthetic:5000", cache_dir=tmp_path, max_in_memory=0)) == 5000
+    assert not partial.exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "grown", "empty", "text", "about", "rows"])
-def test_a_damaged_file_is_noticed_and_rebuilt(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "c.sqlite"
-    build(path, "key", STORED)
-    whole = path.read_bytes()
-    if damage in ("about", "rows"):
-        with closing(sqlite3.connect(path)) as database:
-            database.execute(
-                "DELETE FROM about WHERE name = 'hash'"
-                if damage == "about"
-                else "DELETE FROM products WHERE number > 9"
-            )
-            database.commit()
-    else:
-        path.write_bytes({"cut": whole[:-4096], "grown": whole + b"x", "empty": b"", "text": b"hello" * 5000}[damage])
-    assert read_about(path) is None
-    with pytest.raises(CatalogError, match="delete it"):
-        SqliteCatalog(path, "shop", 0)
-    assert len(open_or_build(path, "key", "shop", 0, STORED)) == 50
+@pytest.mark.parametrize("content", [b"", b"hello" * 5000])
+def test_a_damaged_file_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.sqlite").write_bytes(content)
+    with pytest.raises(CatalogError, match="c.sqlite cannot be read .*delete it"):
+        Catalog("shop", tmp_path / "c.sqlite", 0, tmp_path / "c")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_process_opens_the_file_itself(tmp_path: Path) -> None:
-    catalog = open_or_build(tmp_path / "c.sqlite", "key", "shop", 0, STORED)
-    mine = catalog._database
+    catalog = stored(tmp_path)
+    mine = catalog._local.opened
     child = os.fork()
     if child == 0:
-        own = catalog._database is not mine
-        titles = [catalog[product.asin].title for product in STORED]
+        titles = [catalog.product(product.asin).title for product in STORED]
+        own = catalog._local.opened[1] is not mine[1]
         os._exit(0 if own and titles == [product.title for product in STORED] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert catalog._database is mine
+    assert catalog._local.opened is mine
 
 
 @pytest.fixture(autouse=True)
@@ -141,55 +141,45 @@ def test_the_bundled_catalogues_are_what_they_were() -> None:
     toy, made = open_catalog("toy"), open_catalog("synthetic")
     assert (toy.name, len(toy), toy.hash[:12]) == ("toy", 96, "5a135922d913")
     assert (made.name, len(made), made.hash[:12]) == ("synthetic:2000", 2000, "448cf59009cc")
-    assert toy.folder is None
-    assert made.folder is None
+    assert toy.beside("search") is made.beside("search") is None
 
 
 def test_small_files_are_held_in_memory_and_large_ones_go_beside_their_source(tmp_path: Path) -> None:
     folder = shop(tmp_path / "data")
     small = open_catalog(folder, seed=3)
-    assert isinstance(small, MemoryCatalog)
+    assert not small.in_file
     assert sorted(file.name for file in folder.iterdir()) == ["items_ins_v2.json", "items_shuffle.json"]
     large = open_catalog(folder, seed=3, max_in_memory=4)
-    assert isinstance(large, SqliteCatalog)
-    assert large.path == folder / "items_shuffle.json.catalog.sqlite"
-    assert small == large
+    assert large.in_file
+    assert [file.name[:19] for file in folder.glob("*.sqlite")] == ["items_shuffle.json-"]
     assert list(small.products()) == list(large.products())
-    assert small.folder == large.folder == folder
-    # The limit decides, not what lies there from before.
-    assert isinstance(open_catalog(folder, max_in_memory=5), MemoryCatalog)
+    beside = small.beside("search")
+    assert beside == large.beside("search")
+    assert beside is not None and beside.parent == folder
 
 
 def test_a_file_made_once_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shop(tmp_path / "data")
     first = open_catalog(folder, max_in_memory=0)
-    monkeypatch.setattr(catalog_module, "read_source", lambda source: pytest.fail("the source was read"))
-    assert open_catalog(folder / "items_shuffle.json", max_in_memory=0) == first
+    monkeypatch.setattr(catalog_module, "write_products", lambda *_: pytest.fail("the source was read"))
+    assert open_catalog(folder / "items_shuffle.json", max_in_memory=0).hash == first.hash
 
 
-@pytest.mark.parametrize("change", ["size", "time", "content", "companion"])
-def test_a_changed_source_is_read_again(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["size", "time", "companion"])
+def test_a_changed_source_is_read_again_and_replaces_the_old_file(tmp_path: Path, change: str) -> None:
     folder = shop(tmp_path / "data")
-    source = folder / "items_shuffle.json"
     old = open_catalog(folder, max_in_memory=0)
-    before = source.stat()
+    open_arrays(old.beside("kept"), make)
+    (before,) = folder.glob("*.sqlite")
     if change == "size":
         shop(folder, count=6)
     elif change == "companion":
         (folder / "items_ins_v2.json").write_text('{"B1": {"attributes": ["soft"]}}', encoding="utf-8")
-    elif change == "content":  # the size and even the time stay as they are
-        shop(folder, name="m")
-        os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert source.stat().st_size == before.st_size
     else:
-        os.utime(source, ns=(0, 0))
-    key = json.loads(_key(folder))
+        os.utime(folder / "items_shuffle.json", ns=(0, 0))
     new = open_catalog(folder, max_in_memory=0)
-    assert json.loads(_key(folder)) != key
+    (after,) = folder.glob("*.sqlite")
+    assert after != before
+    assert not [entry for entry in folder.iterdir() if entry.is_dir()]
     assert (new.hash == old.hash) == (change == "time")
-
-
-def _key(folder: Path) -> str:
-    about = read_about(folder / "items_shuffle.json.catalog.sqlite")
-    assert about is not None
-    return about["key"]
+    assert old.product("B4").title == "n"  # who has the old one open goes on reading it

@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,22 @@ import pytest
 from tests.support.webshop_server.goals import values_of
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import HumanInstruction, Product
-from webshop_server.goals import tables
-from webshop_server.goals.goals import NO_PRICE_BOUND, Goals, make_goals, price_bound
-from webshop_server.goals.splits import SPLITS, split_by_product, split_sizes
+from webshop_server.goals import goals as goals_module
+from webshop_server.goals.goals import (
+    MAX_CHOICES,
+    NO_PRICE_BOUND,
+    SPLITS,
+    Goals,
+    make_goals,
+    price_bound,
+    split_by_product,
+    split_sizes,
+)
 
 
-class Shelf:
+def shelf(*products: Product) -> Catalog:
     """A catalogue of a list."""
-
-    def __init__(self, *products: Product, content: str = "shelf", seed: int = 0) -> None:
-        self.hash = content
-        self.seed = seed
-        self._products = products
-
-    @property
-    def asins(self) -> Sequence[str]:
-        return [product.asin for product in self._products]
-
-    def product(self, asin: str) -> Product:
-        return self._products[self.asins.index(asin)]
-
-    def products(self) -> Iterator[Product]:
-        return iter(self._products)
+    return Catalog("shelf", products, 0)
 
 
 def item(asin: str, **fields: object) -> Product:
@@ -49,15 +42,15 @@ LAMP = item(
     options={"size": ("small", "large"), "color": ("red", "navy | red", "blue")},
     instruction="Find me a lamp",
     instruction_attributes=("dimmable", "wood"),
-    price=1000.0,
+    pricing=(1000.0,),
     nouns=("lamp",),
 )
-DESK = item("DESK", options={}, instruction="Find me a desk", instruction_attributes=("wood",), price=975.0)
+DESK = item("DESK", options={}, instruction="Find me a desk", instruction_attributes=("wood",), pricing=(975.0,))
 PLAIN = item("PLAIN", options={})
 CHAIR = item(
     "CHAIR",
     options={"color": ("red", "blue")},
-    price=1000.0,
+    pricing=(1000.0,),
     human_instructions=(
         HumanInstruction("a red chair...", ("comfy",), ("red",)),
         HumanInstruction("a chair", (), ("blue",)),
@@ -74,7 +67,7 @@ def in_catalogue_order(goals: Goals) -> list[int]:
 
 
 def test_synthetic_goals_are_all_choices_of_sorted_options() -> None:
-    goals = make_goals(Shelf(LAMP, PLAIN, DESK), human=False)
+    goals = make_goals(shelf(LAMP, PLAIN, DESK), human=False)
     made = [goals[number] for number in in_catalogue_order(goals)]
     assert [goal.instruction for goal in made] == [
         "Find me a lamp with color: red, and size: small",
@@ -95,8 +88,22 @@ def test_synthetic_goals_are_all_choices_of_sorted_options() -> None:
     assert [goal.id for goal in goals] == list(range(7))
 
 
+def test_a_product_of_too_many_choices_has_goals_from_everywhere() -> None:
+    """Regression: six lists of 40 values, four billion choices, took all memory."""
+    options = {f"option {letter}": tuple(f"{letter}{number}" for number in range(40)) for letter in "abcdef"}
+    many = item("MANY", options=options, instruction="Find", instruction_attributes=("wood",))
+    goals = make_goals(shelf(many, DESK), human=False)
+    assert len(goals) == MAX_CHOICES + 1
+    made = [goals[number] for number in in_catalogue_order(goals)]
+    assert values_of(made[0]) == ("a0", "b0", "c0", "d0", "e0", "f0")
+    assert values_of(made[1]) == ("a24", "b28", "c34", "d7", "e0", "f19")  # 0.618033989 * 40 ** 6 in base 40, and a bit
+    chosen = zip(*map(values_of, made[:-1]), strict=True)
+    assert [set(values) for values in chosen] == [set(values) for values in options.values()]
+    assert len({values_of(goal) for goal in made}) == MAX_CHOICES + 1
+
+
 def test_human_goals_have_values_alone_and_weigh_alike() -> None:
-    goals = make_goals(Shelf(LAMP, CHAIR), human=True)
+    goals = make_goals(shelf(LAMP, CHAIR), human=True)
     made = [goals[number] for number in in_catalogue_order(goals)]
     assert [(goal.instruction, goal.attributes, goal.options, goal.weight) for goal in made] == [
         ("a red chair", ("comfy",), ("red",), 1.0),
@@ -119,16 +126,16 @@ BOUNDS_OF_8 = [40.0, 60.0, 40.0, 50.0, 50.0, 40.0, 60.0, 50.0]
 
 def test_a_bound_is_above_the_price_of_the_options_asked_for() -> None:
     lamp = item(
-        "B", price=20.0, instruction="x", instruction_attributes=("y",),
+        "B", pricing=(20.0,), instruction="x", instruction_attributes=("y",),
         options={"color": ("red", "gold")}, option_prices={"red": 5.0, "gold": 90.0},
     )  # fmt: skip
-    bounds = {values_of(goal)[0]: goal.price_upper for goal in make_goals(Shelf(lamp), human=False)}
+    bounds = {values_of(goal)[0]: goal.price_upper for goal in make_goals(shelf(lamp), human=False)}
     assert 40.0 <= bounds["red"] <= 60.0
     assert 110.0 <= bounds["gold"] <= 130.0
 
 
 def test_goals_are_drawn_by_weight() -> None:
-    goals = make_goals(Shelf(LAMP, DESK), human=False)
+    goals = make_goals(shelf(LAMP, DESK), human=False)
     rng = np.random.default_rng(0)
     drawn = Counter(goals[goals.sample(rng)].asin for _ in range(4000))
     # The six lamps weigh (1/6 + 1/7) / 2 each, which is 13/14 in all, and the desk 2/14.
@@ -154,9 +161,9 @@ def test_by_product_by_hand() -> None:
     # 4 (1) into what is left of eval.
     split = split_by_product([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5])
     assert {part: list(numbers) for part, numbers in split.items()} == {
-        "test": [4, 5],
-        "eval": [0, 1, 2, 7],
-        "train": [3, 6, 8, 9, 10, 11],
+        "test_by_product": [4, 5],
+        "eval_by_product": [0, 1, 2, 7],
+        "train_by_product": [3, 6, 8, 9, 10, 11],
     }
 
 
@@ -174,7 +181,7 @@ def everything(goals: Goals) -> tuple[object, ...]:
 def test_goals_from_a_file_are_those_made_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = everything(make_goals(open_catalog("synthetic:400"), human=False))
     assert everything(make_goals(opened(tmp_path), human=False)) == made
-    monkeypatch.setattr(tables, "read_sources", lambda *_: pytest.fail("the products were read again"))
+    monkeypatch.setattr(goals_module, "_make_arrays", lambda *_: pytest.fail("the goals were made again"))
     again = make_goals(opened(tmp_path), human=False)
     assert everything(again) == made
     assert type(again[3].weight) is float and type(again.split("test_by_product")[0]) is int
@@ -183,15 +190,16 @@ def test_goals_from_a_file_are_those_made_in_memory(tmp_path: Path, monkeypatch:
 def test_processes_that_find_nothing_build_each_file_once(tmp_path: Path) -> None:
     """Regression: each process built its own search index and goals, all but one for nothing."""
     code = (
-        "import sys; from webshop_server.catalog import opening; from webshop_server.goals import tables\n"
+        "import sys; from webshop_server.catalog import catalog; from webshop_server.goals import goals\n"
         "from webshop_server.search import index; from webshop_server.store.shop import open_shop\n"
-        "opening.MAX_IN_MEMORY = 0; opening.open_catalog.__kwdefaults__['max_in_memory'] = 0\n"
+        "catalog.open_catalog.__kwdefaults__['max_in_memory'] = 0\n"
         "def noted(function, name):\n"
         "    def outer(*arguments):\n"
         "        with open(sys.argv[2], 'a') as file: file.write(name + '\\n')\n"
         "        return function(*arguments)\n"
         "    return outer\n"
-        "index.collect = noted(index.collect, 'index'); tables.make_tables = noted(tables.make_tables, 'goals')\n"
+        "for module, name in ((catalog, 'write_products'), (index, '_make_arrays'), (goals, '_make_arrays')):\n"
+        "    setattr(module, name, noted(getattr(module, name), module.__name__.split('.')[-1]))\n"
         "print(open_shop('synthetic:600', cache_dir=sys.argv[1]).about())\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), str(tmp_path / "notes")]
@@ -199,4 +207,4 @@ def test_processes_that_find_nothing_build_each_file_once(tmp_path: Path) -> Non
     said = {process.communicate(timeout=120)[0] for process in running}
     assert len(said) == 1
     assert "'products': 600" in said.pop()
-    assert sorted((tmp_path / "notes").read_text().split()) == ["goals", "index"]
+    assert sorted((tmp_path / "notes").read_text().split()) == ["catalog", "goals", "index"]

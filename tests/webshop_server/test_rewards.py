@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
-from webshop_server.goals.kinds import nearness
 from webshop_server.goals.matching import Closeness, closeness, fuzzy_match
-from webshop_server.goals.nouns import EveryWord, PrecomputedNouns, RuleNouns
+from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, score
-from webshop_server.goals.tiers import EVENT_KINDS, Progress, TierEvent, pay, tier
+from webshop_server.goals.tiers import EVENT_KINDS, Progress, TierEvent, nearness, pay, tier
 from webshop_server.store.shop import Shop, open_shop
 from webshop_server.store.winnable import is_winnable
 
@@ -95,7 +94,7 @@ def goal(**changes: object) -> Goal:
 def scored(
     chosen: Mapping[str, str], wanted: Goal = GOAL, mode: RewardMode = "fixed", price: float = 25.0
 ) -> RewardParts:
-    return score(SHIRT, chosen, price, wanted, EveryWord(), mode)
+    return score(SHIRT, chosen, price, wanted, noun_tagger("every_word"), mode)
 
 
 @pytest.mark.parametrize("mode", ["webshop", "fixed"])
@@ -135,14 +134,14 @@ def test_success_is_everything(mode: RewardMode) -> None:
 def test_title_thresholds(nouns: int, shared: int, query: str, r_type: float) -> None:
     names = tuple(f"n{number}" for number in range(nouns))
     product = dataclasses.replace(SHIRT, nouns=names[:shared], query=query, product_category="Men")
-    assert kind_match(product, goal(nouns=names), PrecomputedNouns()).r_type == r_type
+    assert kind_match(product, goal(nouns=names), noun_tagger()).r_type == r_type
 
 
 def test_a_repeated_noun_counts_once_in_fixed() -> None:
     wanted = goal(name="box box box box")
     box = dataclasses.replace(SHIRT, title="box", query="x", product_category="x")
-    assert kind_match(box, wanted, EveryWord(), "webshop").title_score == 0.25
-    assert kind_match(box, wanted, EveryWord(), "fixed").title_score == 1.0
+    assert kind_match(box, wanted, noun_tagger("every_word"), "webshop").title_score == 0.25
+    assert kind_match(box, wanted, noun_tagger("every_word"), "fixed").title_score == 1.0
 
 
 @pytest.mark.parametrize(
@@ -271,15 +270,6 @@ def catalog(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalo
     return open_catalog(real_data, cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-class OneNoun:
-    """Finds the same noun in all titles, so that every product is of the right kind."""
-
-    name = "one"
-
-    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        return ("thing",)
-
-
 def lines(path: Path) -> list[dict[str, object]]:
     """The records of a file of JSON Lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -304,6 +294,7 @@ def test_number_and_order_of_goals(catalog: Catalog, real_data: Path) -> None:
 
 def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> None:
     records = lines(real_data / "reward_parts_golden_2000.jsonl")
+    one_noun = NounTagger("one", lambda _: ("thing",))  # so that every product is of the right kind
     differing = []
     for record in records:
         wanted, chosen = record["goal"], record["options"]
@@ -325,7 +316,7 @@ def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> Non
         )
         bought, price = catalog.product(str(record["asin"])), record["price"]
         assert isinstance(price, int | float)
-        parts = score(bought, chosen, price, goal, OneNoun(), "webshop")
+        parts = score(bought, chosen, price, goal, one_noun, "webshop")
         attributes, met = sum(parts.attributes_met), sum(parts.options_met)
         ours = {
             "query_match": parts.query_match,
@@ -342,8 +333,9 @@ def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> Non
 
 @pytest.mark.parametrize(("mode", "winnable"), [("webshop", 6452), ("fixed", 6910)])
 def test_winnable_goals(catalog: Catalog, mode: RewardMode, winnable: int) -> None:
+    nouns = noun_tagger("rules")
     won, wished = (
-        [is_winnable(catalog.product(goal.asin), goal, RuleNouns(), mode) for goal in make_goals(catalog, human=human)]
+        [is_winnable(catalog.product(goal.asin), goal, nouns, mode) for goal in make_goals(catalog, human=human)]
         for human in (False, True)
     )
     assert sum(won) == winnable and all(wished)

@@ -6,35 +6,22 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from webshop_server.catalog.catalog import MemoryCatalog
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.catalog.synthetic.generator import synthetic_products
-from webshop_server.search import ranking
-from webshop_server.search.build import K1, B, coarse_lengths, document_text, special_keys
-from webshop_server.search.index import SearchIndex
+from webshop_server.search import index as index_module
+from webshop_server.search.index import K1, B, SearchIndex, coarse_lengths, document_text, special_keys
 from webshop_server.text.analyzer import tokens
 
 
-@dataclass(frozen=True)
-class Shelf:
-    """As much of a catalogue as an index needs."""
-
-    listed: Sequence[Product]
-    hash: str = "5eed" * 16
-    folder: Path | None = None
-
-    def products(self) -> Sequence[Product]:
-        return self.listed
-
-    def __len__(self) -> int:
-        return len(self.listed)
+def shelf(products: Sequence[Product]) -> Catalog:
+    """A catalogue of a list."""
+    return Catalog("shelf", products, 0)
 
 
 class PlainSum:
@@ -104,43 +91,39 @@ def queries(products: Sequence[Product], count: int, seed: int) -> list[str]:
 
 @functools.cache
 def drawn_shelf(count: int, words: int, seed: int) -> tuple[list[Product], PlainSum]:
-    """Drawn products and their plain sum; the `bounds` change neither."""
+    """Drawn products and their plain sum; the `block` changes neither."""
     products = drawn_products(count, words, seed)
     return products, PlainSum(products)
 
 
 @functools.cache
-def generated_shop(count: int) -> tuple[MemoryCatalog, PlainSum]:
-    """A generated shop and its plain sum; the `bounds` change neither."""
-    catalog = MemoryCatalog("shop", synthetic_products(count, seed=count), 0)
+def generated_shop(count: int) -> tuple[Catalog, PlainSum]:
+    """A generated shop and its plain sum; the `block` changes neither."""
+    catalog = Catalog("shop", synthetic_products(count, seed=count), 0)
     return catalog, PlainSum(list(catalog.products()))
 
 
-@pytest.fixture(params=["as it is", "not small", "small blocks"])
-def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes at which a catalogue of a test is a large one: many blocks, and no query is short."""
-    if request.param != "as it is":
-        monkeypatch.setattr(ranking, "SMALL", 0)
-    if request.param == "small blocks":
-        for name, value in {"BLOCK": 8, "FEW": 0, "_FIRST": 4, "_AT_ONCE": 32}.items():
-            monkeypatch.setattr(ranking, name, value)
+@pytest.fixture(params=[256, 4])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks make a catalogue of a test a large one."""
+    monkeypatch.setattr(index_module, "_DOCUMENTS", request.param)
 
 
-@pytest.mark.usefixtures("bounds")
+@pytest.mark.usefixtures("block")
 @pytest.mark.parametrize(("count", "words", "seed"), [(2, 3, 0), (40, 10, 1), (300, 60, 2), (1000, 4000, 3)])
 def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, seed: int) -> None:
     products, plain = drawn_shelf(count, words, seed)
-    index = SearchIndex.build(Shelf(products))
+    index = SearchIndex.open(shelf(products))
     for query in queries(products, 25, seed):
         for limit in (1, 7, 50, count):
             assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
 
 
-@pytest.mark.usefixtures("bounds")
+@pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("count", [30, 1000])
 def test_rankings_of_a_generated_shop_equal_the_plain_sum(count: int) -> None:
     catalog, plain = generated_shop(count)
-    index, products = SearchIndex.build(catalog), list(catalog.products())
+    index, products = SearchIndex.open(catalog), list(catalog.products())
     asked = [text for product in products[:: count // 15] for text in (product.title, product.instruction) if text]
     for query in (*asked, *queries(products, 15, 0)):
         for limit in (10, 50):
@@ -158,11 +141,11 @@ def product(asin: str, title: str, category: str = "fashion", query: str = "shoe
     return Product(asin, title, category, query, "Clothing", attributes=words)
 
 
-SHOES = Shelf([product("C", "red shoe"), product("A", "blue shoe"), product("B", "red red")])
+SHOES = shelf([product("C", "red shoe"), product("A", "blue shoe"), product("B", "red red")])
 
 
 def test_scores_worked_by_hand() -> None:
-    index = SearchIndex.build(SHOES)
+    index = SearchIndex.open(SHOES)
     # Three documents of the average length, so that the norm is k1. "blue": df 1, ln(1 + 2.5 / 1.5) = 0.9808, / 1.9.
     # "red": df 2, ln(1 + 1.5 / 2.5) = 0.4700, times 2 / 2.9 where it stands twice, 1 / 1.9 where it stands once.
     expected = [("A", 0.516226), ("B", 0.324140), ("C", 0.247370)]
@@ -200,15 +183,13 @@ def test_document_text_is_that_of_the_original() -> None:
 
 
 def test_special_queries() -> None:
-    shelf = Shelf(
-        [
-            product("Z", "sandal", "fashion", "beach shoes", "water proof, Red"),
-            product("M", "lamp", "garden", "lamps", "red"),
-            product("A", "boot", "fashion", "beach shoes"),
-        ]
-    )
-    index = SearchIndex.build(shelf)
-    assert list(special_keys(shelf.listed[0])) == ["<a> water proof", "<a> red", "<c> fashion", "<q> beach shoes"]
+    listed = [
+        product("Z", "sandal", "fashion", "beach shoes", "water proof, Red"),
+        product("M", "lamp", "garden", "lamps", "red"),
+        product("A", "boot", "fashion", "beach shoes"),
+    ]
+    index = SearchIndex.open(shelf(listed))
+    assert list(special_keys(listed[0])) == ["<a> water proof", "<a> red", "<c> fashion", "<q> beach shoes"]
     assert list(index.search(["<a>", "water", "proof"])) == ["Z"]
     assert list(index.search(["<a>", "red"])) == ["Z", "M"]  # in the order of the catalogue
     assert list(index.search(["<c>", "fashion"], limit=1)) == ["Z", "A"]  # all of them, as in the original
@@ -236,7 +217,7 @@ def test_all_real_rankings_are_lucenes_to_the_last_decimal(real_data: Path) -> N
             options = {name: tuple(values) for name, values in record["options"].items()}
             texts = (record["Title"], record["category"], record["query"], "", record["Description"])
             listed.append(Product(record["asin"], *texts, tuple(record["BulletPoints"]), options=options))
-    index = SearchIndex.build(Shelf(listed))
+    index = SearchIndex.open(shelf(listed))
     rankings = (real_data / "lucene_golden_top50_500q.tsv").read_text(encoding="utf-8").splitlines()
     wrong = []
     for query, golden in (line.split("\t") for line in rankings):
@@ -248,34 +229,28 @@ def test_all_real_rankings_are_lucenes_to_the_last_decimal(real_data: Path) -> N
     assert wrong == []
 
 
-@dataclass
-class Counted:
+class Counted(Catalog):
     """A catalogue of two products that counts how often they are read."""
 
-    folder: Path | None
-    hash: str = "cafe" * 16
-    reads: int = 0
+    reads = 0
 
     def products(self) -> Iterator[Product]:
         self.reads += 1
-        yield Product("B", "red shoe", "fashion", "shoes", "")
-        yield Product("A", "red shirt", "fashion", "shirts", "")
+        return super().products()
 
-    def __len__(self) -> int:
-        return 2
 
-    def one_builder(self) -> AbstractContextManager[None]:
-        return nullcontext()
+RED = [Product("B", "red shoe", "fashion", "shoes", ""), Product("A", "red shirt", "fashion", "shirts", "")]
 
 
 def test_an_index_is_built_once_and_read_afterwards(tmp_path: Path) -> None:
-    shelf = Counted(tmp_path)
+    shelf = Counted("two", RED, 0, tmp_path / "two")
     first = SearchIndex.open(shelf)
     second = SearchIndex.open(shelf)
     assert shelf.reads == 1
-    assert [entry.name for entry in tmp_path.iterdir()] == ["search-cafecafecafecafe.index"]
-    assert first.scores("red shoes") == second.scores("red shoes") == SearchIndex.build(shelf).scores("red shoes")
+    in_memory = SearchIndex.open(Catalog("two", RED, 0))
+    assert first.scores("red shoes") == second.scores("red shoes") == in_memory.scores("red shoes")
     assert second.search(["red", "shoes"]) == ["B", "A"]
     assert list(second.search(["<q>", "shirts"])) == ["A"]
-    SearchIndex.open(Counted(tmp_path, hash="beef" * 16))
-    assert len(list(tmp_path.iterdir())) == 2  # another content, another file
+    made = {entry.name for entry in tmp_path.iterdir() if entry.is_dir()}
+    SearchIndex.open(Catalog("one", RED[:1], 0, tmp_path / "two"))
+    assert len({entry.name for entry in tmp_path.iterdir() if entry.is_dir()} - made) == 1  # another content

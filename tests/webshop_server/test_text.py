@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from webshop_server.catalog.product import Product
-from webshop_server.search.build import document_text
+from webshop_server.search.index import document_text
 from webshop_server.text import analyzer
 from webshop_server.text.analyzer import tokens
 from webshop_server.text.porter import stem
-from webshop_server.text.word_break import words
-from webshop_server.text.word_classes import OTHER, classes
+from webshop_server.text.word_break import OTHER, classes, words
 
 
 @pytest.mark.parametrize(

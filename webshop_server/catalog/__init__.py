@@ -5,8 +5,7 @@ bundled catalogues are made in `synthetic/`. This package imports nothing else o
 import it: search, goals, store and server.
 """
 
-from webshop_server.catalog.catalog import Catalog, MemoryCatalog, UnknownProductError
-from webshop_server.catalog.json_stream import CatalogError
-from webshop_server.catalog.opening import open_catalog
+from webshop_server.catalog.catalog import Catalog, UnknownProductError, open_catalog
+from webshop_server.catalog.product import CatalogError
 
-__all__ = ["Catalog", "CatalogError", "MemoryCatalog", "UnknownProductError", "open_catalog"]
+__all__ = ["Catalog", "CatalogError", "UnknownProductError", "open_catalog"]

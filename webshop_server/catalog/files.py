@@ -10,44 +10,29 @@ import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from webshop_server.catalog.fields import Record, read_record
-from webshop_server.catalog.json_stream import CatalogError, array_elements, json_lines, object_members
-from webshop_server.catalog.product import Product
+import ijson
+from ijson.common import JSONError
+
+from webshop_server.catalog.product import CatalogError, Product, Record, read_record
 from webshop_server.catalog.progress import counted
 
-ARRAYS, LINES = "items_shuffle*.json", "*products*.jsonl"
+OFFICIAL = "items_shuffle"
+ARRAYS, LINES = f"{OFFICIAL}*.json", "*products*.jsonl"
 HIDDEN, HUMAN = "items_ins_v2", "items_human_ins"
-MAX_ASIN = 10  # characters; the original skips longer ones
-
+MAX_OFFICIAL_ASIN = 10  # characters
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Source:
-    """The files of one catalogue.
+class Source(NamedTuple):
+    """The files of one catalogue."""
 
-    Attributes:
-        products: The products, a JSON array or JSON Lines.
-        hidden: Attributes and synthetic instructions by product, or None.
-        human: Instructions written by people by product, or None.
-    """
-
-    products: Path
-    hidden: Path | None
-    human: Path | None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that are there."""
-        return tuple(path for path in (self.products, self.hidden, self.human) if path is not None)
-
-    @property
-    def is_lines(self) -> bool:
-        """Whether the products are JSON Lines."""
-        return self.products.suffix == ".jsonl"
+    products: Path  # a JSON array or JSON Lines
+    hidden: Path | None  # attributes and synthetic instructions by product
+    human: Path | None  # instructions written by people, by product
 
 
 def find_source(path: Path) -> Source:
@@ -76,94 +61,102 @@ def find_source(path: Path) -> Source:
     if path.suffix not in (".json", ".jsonl"):
         raise CatalogError(f"{path} ends in {path.suffix!r}; a catalogue is .json (one array) or .jsonl (JSON Lines)")
     source = Source(path, _companion(path, HIDDEN), _companion(path, HUMAN))
-    if source.hidden is None and source.human is None and not source.is_lines:
+    if source.hidden is None and source.human is None and path.suffix == ".json":
         raise CatalogError(f"nothing beside {path} says what to ask for; put {HIDDEN}*.json into {path.parent}")
     return source
 
 
 def _companion(products: Path, name: str) -> Path | None:
-    ending = products.stem.removeprefix("items_shuffle") if products.stem.startswith("items_shuffle") else ""
-    same = products.with_name(f"{name}{ending}.json")
-    if same.is_file():
-        return same
+    ending = products.stem.removeprefix(OFFICIAL) if products.stem.startswith(OFFICIAL) else ""
     found = sorted(products.parent.glob(f"{name}*.json"))
+    # The people's instructions come in one file for all sizes.
+    for fitting in (products.with_name(f"{name}{ending}.json"), products.with_name(f"{name}.json")):
+        if fitting in found:
+            return fitting
     if len(found) > 1:
-        # The people's instructions come in one file for all sizes.
-        whole = products.with_name(f"{name}.json")
-        if whole in found:
-            return whole
         names = ", ".join(file.name for file in found)
-        raise CatalogError(f"{products} has several companions ({names}) and none is {same.name}; leave one of them")
+        raise CatalogError(f"{products} has several companions ({names}); leave the one that belongs to it")
     return found[0] if found else None
 
 
-class _Lookup:
-    """The members of a file that is one JSON object, by key, on disk."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        # No name: SQLite keeps it in a temporary file that ends with the connection.
-        self._database = sqlite3.connect("")
-        self._database.execute("CREATE TABLE members (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID")
-
-    def fill(self) -> None:
-        """Reads the file, if there is one. As in Python's own reader, the last of two equal keys counts."""
-        if self._path is not None:
-            read = counted(object_members(self._path), f"reading {self._path.name}")
-            members = ((key, json.dumps(value)) for key, value in read)
-            self._database.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", members)
-
-    def get(self, key: str) -> tuple[object, str] | None:
-        """The value and its place for errors, or None."""
-        row = self._database.execute("SELECT value FROM members WHERE key = ?", (key,)).fetchone()
-        return None if row is None else (json.loads(row[0]), f"{self._path}, entry {key!r}")
-
-    def close(self) -> None:
-        """Removes the database."""
-        self._database.close()
-
-
 def read_source(source: Source) -> Iterator[Product]:
-    """Reads the products of a catalogue, without those that the original skips.
+    """Reads the products of a catalogue.
 
-    Args:
-        source: The files.
+    What is left out is counted in a warning: an identifier that came before, which it also did if it differs in
+    capitals only, as actions do not; "nan", and in the official files more than 10 characters, as in the original.
 
     Yields:
-        Products in the order of the file, prices not drawn: no ASIN "nan", none longer than 10 characters, none twice.
+        Products in the order of the file, prices not drawn.
 
     Raises:
         CatalogError: If a file cannot be read or a record is wrong.
     """
-    try:
-        with closing(_Lookup(source.hidden)) as hidden, closing(_Lookup(source.human)) as human:
-            hidden.fill()
-            human.fill()
-            yield from _joined(source, hidden, human)
-    except OSError as error:
-        raise CatalogError(f"{source.products} or a file beside it cannot be read: {error}") from error
-
-
-def _joined(source: Source, hidden: _Lookup, human: _Lookup) -> Iterator[Product]:
+    longest = MAX_OFFICIAL_ASIN if source.products.name.startswith(OFFICIAL) else None
     seen: set[str] = set()
-    skipped = 0
-    for place, value in (json_lines if source.is_lines else array_elements)(source.products):
-        record = Record(value, f"{source.products}, {place}")
-        asin = record.text("asin", required=True)
-        if not asin:
-            raise record.error("asin", "it is empty; every product has one")
-        if asin == "nan" or len(asin) > MAX_ASIN or asin in seen:
-            skipped += 1
-            continue
-        seen.add(asin)
-        record.place += f" (asin {asin!r})"
-        entry, said = hidden.get(asin), human.get(asin)
-        yield read_record(
-            record,
-            None if entry is None else Record(*entry),
-            () if said is None else Record({"instructions": said[0]}, said[1]).records("instructions"),
-        )
-    if skipped:
-        _log.info("%s: skipped %d records without a usable ASIN", source.products, skipped)
+    left_out: dict[str, list[str]] = {}
+    with closing(sqlite3.connect("")) as told:  # no name: a temporary file that ends with the connection
+        told.execute("CREATE TABLE told (path TEXT, asin TEXT, value TEXT, PRIMARY KEY (path, asin)) WITHOUT ROWID")
+        for path in (source.hidden, source.human):
+            if path is not None:
+                members = counted(_parts(path, "{"), f"reading {path.name}")
+                rows = ((str(path), asin, json.dumps(value)) for asin, value in members)
+                told.executemany("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", rows)
+
+        def found(path: Path | None, asin: str) -> Any:
+            query = "SELECT value FROM told WHERE path = ? AND asin = ?"
+            row = None if path is None else told.execute(query, (str(path), asin)).fetchone()
+            return None if row is None else json.loads(row[0])
+
+        products = _lines(source.products) if source.products.suffix == ".jsonl" else _parts(source.products, "[")
+        for number, value in enumerate(products, start=1):
+            record = Record(value, f"{source.products}, record {number}")
+            asin = record.text("asin", required=True)
+            if not asin:
+                raise record.error("asin", "it is empty; every product has one")
+            if asin == "nan":
+                left_out.setdefault("without an identifier", []).append(asin)
+            elif longest is not None and len(asin) > longest:
+                why = f"of more than {longest} characters (as the original does; a file of another name keeps them)"
+                left_out.setdefault(why, []).append(asin)
+            elif asin.lower() in seen:
+                left_out.setdefault("that came before (in capitals or not)", []).append(asin)
+            else:
+                seen.add(asin.lower())
+                record.place += f" (asin {asin!r})"
+                entry, said = found(source.hidden, asin), found(source.human, asin)
+                people = Record({"instructions": said}, f"{source.human}, entry {asin!r}").records("instructions")
+                about = None if entry is None else Record(entry, f"{source.hidden}, entry {asin!r}")
+                yield read_record(record, about, people)
+    for why, asins in left_out.items():
+        examples = ", ".join(asins[:3])
+        _log.warning("%s: left out %d records %s: %s …", source.products, len(asins), why, examples)
     if not seen:
         raise CatalogError(f"{source.products} holds no products; is it the right file?")
+
+
+def _parts(path: Path, bracket: str) -> Iterator[Any]:
+    """The elements of a file that is one JSON array, or the members of one that is an object."""
+    try:
+        with path.open("rb") as file:
+            start = len(_BYTE_ORDER_MARK) if file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
+            file.seek(start)
+            if file.read(1 << 12).lstrip()[:1] != bracket.encode():
+                raise CatalogError(f"{path} does not begin with {bracket}; it is another file, or damaged")
+            file.seek(start)
+            read, prefix = (ijson.items, "item") if bracket == "[" else (ijson.kvitems, "")
+            yield from read(file, prefix, use_float=True)
+    except (OSError, JSONError) as error:
+        raise CatalogError(f"{path} cannot be read, it is cut or damaged: {error}") from error
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The values of a file of JSON Lines; blank lines are skipped."""
+    number = 0
+    try:
+        # Bytes are split at \n only; text would also be split where a product's text has, say, a lone \r.
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CatalogError(f"{path}, line {number}: cannot be read, it is cut or damaged: {error}") from error

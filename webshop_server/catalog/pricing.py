@@ -1,7 +1,7 @@
-"""Prices: how the public data write them, how the store shows them, and what a product costs in the end.
+"""Prices: how files write them, how the store shows them, and what a product costs in the end.
 
 The original draws the price of a product with a range again in each process. Here it depends on the catalogue's
-content, a seed and the product alone, so that it is the same in every process.
+content, a seed and the product alone, so it is the same in every process.
 """
 
 import hashlib
@@ -11,62 +11,69 @@ from collections.abc import Sequence
 NO_PRICE = (100.0,)
 """What a product costs for which the source has no price."""
 MAX_PRICE = 1_000_000_000  # dollars; beyond it a number is damage
+_NUMBER = r"\d+(?:[.,]\d+)*|[.,]\d+"
+_OF_A_MEASURE = re.compile(rf"\([^()]*\)|[$€£]?\s*(?:{_NUMBER})\s*(?:/|per\b)\s*[^\d$€£]*")
+_WITH_SIGN = re.compile(rf"[$€£]\s*({_NUMBER})(?:\s*[-–]\s*({_NUMBER}))?|({_NUMBER})\s*[$€£]")
+_ALONE = re.compile(rf"\s*({_NUMBER})\s*(?:[-–]\s*({_NUMBER})\s*)?")
 
 
-def read_pricing(text: str) -> tuple[float, ...]:
-    """Reads a price as the public data write it.
+def read_pricing(written: object) -> tuple[float, ...]:
+    """Reads a price in any form that files have it in.
+
+    | written | read as |
+    |---|---|
+    | "$19.99", "19.99", "€19,99", 19.99 | one price; the currency does not matter |
+    | "$19.99 - $27.99", "19.99 - 27.99", [19.99, 27.99] | the two ends of a range; of more amounts the first two |
+    | "now $9.99" | 9.99: beside a sign, words and numbers without one are not looked at |
+    | "$1,299.00", "$1.299,00" | 1299: where there are commas and points, the last of them is the decimal sign |
+    | "$1,299", "$12,50" | 1299 and 12.5: a lone comma groups thousands before three digits |
+    | "$5.99 ($0.50 / Ounce)", "$5.99 $0.50/oz" | 5.99: what is in brackets or per something counts if alone |
+    | "", null, [] | no price: `NO_PRICE` |
 
     Args:
-        text: "$19.99", "$19.99 - $27.99", or "" for none.
+        written: A text, a number, or a list of numbers.
 
     Returns:
-        One price, or the two ends of a range as written, in dollars. More than two prices: the first two.
+        One price, or the two ends of a range as written, in dollars.
 
     Raises:
-        ValueError: If there is no "$", or no number of dollars after one.
+        ValueError: If there is no amount in it, or one that is not from 0 to `MAX_PRICE`.
 
-    >>> read_pricing("$1,019.99 - $1,027.50")
-    (1019.99, 1027.5)
+    >>> read_pricing("$1,019.99 - $1.027,50"), read_pricing("$5.99 ($0.50 / Ounce)")
+    ((1019.99, 1027.5), (5.99,))
     """
-    if not text:
+    prices: Sequence[object] = written if isinstance(written, list | tuple) else [written]
+    if written is None or (isinstance(written, str) and not written.strip()):
         return NO_PRICE
-    numbers = [re.sub(r"[^\d.]", "", part) for part in text.split("$")[1:3]]
-    if not numbers:
-        raise ValueError(f"{text!r} has no $; write it as '$19.99' or '$19.99 - $27.99'")
-    try:
-        return checked([float(number) for number in numbers])
-    except ValueError:
-        raise ValueError(f"{text!r} has no price after a $; write it as '$19.99' or '$19.99 - $27.99'") from None
-
-
-def checked(prices: Sequence[object]) -> tuple[float, ...]:
-    """Checks one or two prices.
-
-    Args:
-        prices: Dollars. None at all means no price; of more than two the first two count.
-
-    Returns:
-        The same as floats.
-
-    Raises:
-        ValueError: If one is not a number from 0 to `MAX_PRICE`.
-    """
-    numbers: list[float] = []
+    if isinstance(written, str):
+        prices = _amounts(_OF_A_MEASURE.sub(" ", written)) or _amounts(written)
+        if not prices:
+            raise ValueError(f"{written!r} has no price in it; write it as '$19.99' or '$19.99 - $27.99'")
+    checked: list[float] = []
     for price in prices[:2]:
-        if isinstance(price, bool) or not isinstance(price, (int, float)) or not 0 <= price <= MAX_PRICE:
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
             raise ValueError(f"{price!r} is not a price; it must be a number from 0 to {MAX_PRICE:,}")
-        numbers.append(float(price))
-    return tuple(numbers) or NO_PRICE
+        checked.append(float(price))
+    return tuple(checked) or NO_PRICE
+
+
+def _amounts(text: str) -> list[float]:
+    """The amounts in a text: numbers with a sign of a currency, or without one if there is nothing else."""
+    alone = _ALONE.fullmatch(text)
+    found = [alone] if alone else _WITH_SIGN.finditer(text)
+    return [_amount(number) for match in found for number in match.groups() if number]
+
+
+def _amount(number: str) -> float:
+    """The value of a number with points and commas."""
+    marks = re.sub(r"\d", "", number)
+    whole, last = re.split(r"[.,](?=\d*$)", number) if marks else (number, "")
+    groups_thousands = len(set(marks)) == 1 and (len(marks) > 1 or (marks == "," and len(last) == 3))
+    return float(re.sub(r"[.,]", "", whole) + ("" if groups_thousands else ".") + last)
 
 
 def dollars(pricing: Sequence[float]) -> str:
-    """How the store shows a price to people: with cents.
-
-    Args:
-        pricing: One price, or the two ends of a range.
-
-    Returns:
-        The text.
+    """How the store shows one price, or the two ends of a range, to people: with cents.
 
     >>> dollars((127.0,)), dollars((19.99, 1028.5))
     ('$127.00', '$19.99 to $1028.50')
@@ -75,13 +82,7 @@ def dollars(pricing: Sequence[float]) -> str:
 
 
 def price_text(pricing: Sequence[float]) -> str:
-    """How the original shows a price.
-
-    Args:
-        pricing: One price, or the two ends of a range.
-
-    Returns:
-        The text.
+    """How the original shows one price, or the two ends of a range.
 
     >>> price_text((19.99, 28.0))
     '$19.99 to $28.0'

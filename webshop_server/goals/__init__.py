@@ -1,6 +1,6 @@
 """Goals and rewards: what a shopper is asked to buy, and what a purchase is worth.
 
-`goals` makes the tasks of a catalogue, `splits` divides them, `reward` scores a purchase and `tiers` pays on the way to
-one. `matching` and `nouns` compare texts for the reward. This package imports catalog. The packages store and server
-may import it.
+`goals` makes and divides the tasks of a catalogue, `reward` scores a purchase and `tiers` pays on the way to one.
+`matching` and `nouns` compare texts for the reward. This package imports catalog. The packages store and server may
+import it.
 """

@@ -5,37 +5,47 @@ its options. They are shuffled as in the original, with `random.Random(233)`. Th
 unseeded generator; here they follow from the catalogue's hash, its seed and the goal.
 """
 
+import functools
 import hashlib
 import itertools
+import math
 import operator
+import random
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from webshop_server.catalog.arrays import Arrays, open_arrays
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.sources import GoalError
-from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index
-from webshop_server.goals.tables import Tables, open_tables
+from webshop_server.catalog.progress import counted
 
 SHUFFLE_SEED = 233
 PRICE_BOUNDS = tuple(10.0 * tens for tens in range(1, 100))
 BOUNDS_CONSIDERED = 4  # the lowest ones above the price
 NO_PRICE_BOUND = 1_000_000.0
+MAX_CHOICES = 10_000
+"""Most goals of one product, choices from everywhere among its options: six lists of 40 values make four billion."""
+
+PUBLISHED_TEST, PUBLISHED_EVAL = 500, 1000
+PARTS = ("test", "eval", "train")
+BY_PRODUCT = "_by_product"
+SPLITS = ("all", *PARTS, *(part + BY_PRODUCT for part in PARTS))
+_VERSION = 2  # of the arrays, and of what decides the goals; those of another version are made again
+
+
+class GoalError(ValueError):
+    """A catalogue makes no goals, or a split is unknown or empty."""
 
 
 class UnknownGoalError(IndexError):
     """There is no goal with this number."""
-
-
-class Uniform(Protocol):
-    """`random.Random` or `numpy.random.Generator`."""
-
-    def random(self) -> float:
-        """A number in [0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +82,10 @@ class Goal:
 
 
 def price_with(product: Product, values: Iterable[str]) -> float:
-    """What a product costs with these option values: the dearest of their prices.
+    """What a product costs in dollars with these option values: the dearest of their prices.
 
     Without a value that has a price, it is the listed price, of a range the lower end: what the original draws from the
     range is on no page.
-
-    Args:
-        product: What is bought.
-        values: Chosen option values.
-
-    Returns:
-        Dollars.
     """
     chosen = [product.option_prices[value] for value in values if value in product.option_prices]
     return max(chosen, default=min(product.pricing) if len(product.pricing) > 1 else product.price)
@@ -96,13 +99,8 @@ def prices(product: Product) -> tuple[float, ...]:
 def price_bound(price: float, *key: object) -> float:
     """Draws the highest price of a goal as the original does: the larger of two of the next four tens above `price`.
 
-    Args:
-        price: What the goal's product costs in dollars.
-        *key: What the draw depends on; equal keys give equal draws in every process.
-
-    Returns:
-        The second, third or fourth ten above the price with probability 1/6, 1/3 and 1/2; `NO_PRICE_BOUND` where
-        there are not two up to 990.
+    That is the second, third or fourth ten with probability 1/6, 1/3 and 1/2; `NO_PRICE_BOUND` where there are not two
+    up to 990. Equal keys give equal draws in every process.
     """
     above = [bound for bound in PRICE_BOUNDS if bound > price][:BOUNDS_CONSIDERED]
     pairs = list(itertools.combinations(above, 2))
@@ -112,32 +110,6 @@ def price_bound(price: float, *key: object) -> float:
     return pairs[int.from_bytes(digest[:8], "big") % len(pairs)][1]
 
 
-def make_goals(catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED) -> "Goals":
-    """Makes the goals of a catalogue.
-
-    Args:
-        catalog: The products.
-        human: The requests that people wrote, instead of the generated ones.
-        seed: Of the shuffle; the default gives the published order.
-
-    Returns:
-        The goals.
-
-    Raises:
-        GoalError: If there are none, or a generated request names no attributes.
-    """
-    return Goals(catalog, human, open_tables(catalog, human, seed))
-
-
-def _choice(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
-    """One choice of each option, numbered as `itertools.product` over the sorted names counts."""
-    chosen: dict[str, str] = {}
-    for name in sorted(options, reverse=True):
-        number, position = divmod(number, len(options[name]))
-        chosen[name] = options[name][position]
-    return dict(reversed(chosen.items()))
-
-
 class Goals:
     """All goals of a catalogue in their fixed, shuffled order. Made by `make_goals`; read-only.
 
@@ -145,14 +117,12 @@ class Goals:
         human: Whether people wrote them.
     """
 
-    def __init__(self, catalog: Catalog, human: bool, tables: Tables) -> None:
+    def __init__(self, catalog: Catalog, human: bool, arrays: Arrays) -> None:
         self.human = human
-        self._catalog = catalog
-        self._tables = tables
+        self._catalog, self._arrays = catalog, arrays
         # Their elements are plain numbers, and they find them faster than arrays do.
-        self._order = tables["order"].data
-        self._rows, self._parts, self._ends = (tables[name].data for name in ("rows", "parts", "ends"))
-        self._weights = tables["weights"].data
+        self._order, self._weights = arrays["order"].data, arrays["weights"].data
+        self._rows, self._parts, self._ends = (arrays[name].data for name in ("rows", "parts", "ends"))
 
     def __len__(self) -> int:
         """Number of goals."""
@@ -163,10 +133,7 @@ class Goals:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> Goal:
-        """Makes a goal.
-
-        Args:
-            number: Its `id`, from 0.
+        """Makes the goal of this `id`, from 0.
 
         Raises:
             UnknownGoalError: If there is none.
@@ -175,10 +142,7 @@ class Goals:
         if not 0 <= number < len(self):
             raise UnknownGoalError(f"there is no goal {number}; the goals are 0 to {len(self) - 1}")
         source = bisect_right(self._ends, self._order[number])
-        product = self._catalog.product(self._catalog.asins[self._rows[source]])
-        return self._made(number, source, product)
-
-    def _made(self, number: int, source: int, product: Product) -> Goal:
+        product = self._catalog.product(self._catalog.asin(self._rows[source]))
         part = self._parts[source]
         options: Mapping[str, str] | tuple[str, ...]
         if self.human:
@@ -186,15 +150,13 @@ class Goals:
             text, attributes, options = request.text.strip("."), request.attributes, request.options
             values: Iterable[str] = options
         else:
-            before = self._ends[source - 1] if source else 0
-            options = _choice(product.options, self._order[number] - before)
+            options = _choice(product, self._order[number] - (self._ends[source - 1] if source else 0))
             named = ", and ".join(f"{name}: {value}" for name, value in options.items())
             text = (product.instruction or "") + (f" with {named}" if named else "")
             attributes, values = product.instruction_attributes, options.values()
         # The bound is above both prices, so that a goal whose option costs more than its product can still be met.
         price = max(product.price, price_with(product, values))
         bound = price_bound(price, self._catalog.hash, self._catalog.seed, product.asin, self.human, part)
-        limit = "" if bound == NO_PRICE_BOUND else f", and price lower than {bound:.2f} dollars"
         return Goal(
             id=number,
             asin=product.asin,
@@ -202,7 +164,7 @@ class Goals:
             query=product.query,
             name=product.title,
             product_category=product.product_category,
-            instruction=text + limit,
+            instruction=text + ("" if bound == NO_PRICE_BOUND else f", and price lower than {bound:.2f} dollars"),
             attributes=attributes,
             price_upper=bound,
             options=options,
@@ -217,9 +179,12 @@ class Goals:
     def split(self, name: str) -> Sequence[int]:
         """The goals of a split.
 
+        By index is the published split, 0-499, 500-1499 and the rest. The original shuffles goals and a product has up
+        to hundreds of them, so most products of its test goals were seen in training too. By product, every product's
+        goals are in one split. A set that is too small is split in the same proportions: see `split_sizes`.
+
         Args:
-            name: One of `SPLITS`: "all", "test", "eval", "train", or one of the last three with "_by_product", where no
-                product is in two splits.
+            name: One of `SPLITS`.
 
         Returns:
             Goal numbers, ascending. Read-only.
@@ -229,22 +194,17 @@ class Goals:
         """
         if name not in SPLITS:
             raise GoalError(f"split {name!r} is unknown; use one of {', '.join(SPLITS)}")
-        if name == "all":
-            return range(len(self))
-        if not name.endswith(BY_PRODUCT):
-            return split_by_index(len(self))[name]
-        numbers: Sequence[int] = self._tables[f"numbers/{name}"].data
-        return numbers
+        if name.endswith(BY_PRODUCT):
+            numbers: Sequence[int] = self._arrays[f"numbers_{name}"].data
+            return numbers
+        return _split_by_index(len(self))[name]
 
-    def sample(self, rng: Uniform, split: str = "all") -> int:
-        """Draws a goal by weight.
+    def sample(self, rng: random.Random | np.random.Generator, split: str = "all") -> int:
+        """Draws the number of a goal by weight.
 
         Args:
             rng: Gives one uniform number.
             split: A name that `split` knows.
-
-        Returns:
-            The number of the goal.
 
         Raises:
             GoalError: If the split is unknown or empty.
@@ -252,6 +212,152 @@ class Goals:
         numbers = self.split(split)
         if not numbers:
             raise GoalError(f"split {split!r} of {len(self)} goals is empty; use 'all' or a larger catalogue")
-        cumulative = self._tables[f"cumulative/{split}"]
+        cumulative = self._arrays[f"cumulative_{split}"]
         position = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
         return int(numbers[min(position, len(numbers) - 1)])
+
+
+def make_goals(catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED) -> Goals:
+    """Makes the goals of a catalogue; those of a large one are ordered once and then kept beside it.
+
+    Args:
+        catalog: The products.
+        human: The requests that people wrote, instead of the generated ones.
+        seed: Of the shuffle; the default gives the published order.
+
+    Returns:
+        The goals.
+
+    Raises:
+        GoalError: If there are none, or a generated request names no attributes.
+    """
+    kind = f"goals-{'human' if human else 'generated'}-{seed}-{_VERSION}"
+    folder = catalog.beside(kind) if catalog.in_file else None
+    return Goals(catalog, human, open_arrays(folder, functools.partial(_make_arrays, catalog, human, seed)))
+
+
+def _make_arrays(catalog: Catalog, human: bool, seed: int, new: Callable[[str, str, int], NDArray[Any]]) -> None:
+    """Makes what is known of all goals at once.
+
+    A request that people wrote weighs 1. A generated one weighs the mean over its attributes of 1 / (number of goals
+    with this attribute), so that rare attributes are drawn as often as common ones.
+
+    | array | what |
+    |---|---|
+    | `rows`, `parts` | of each request: number of the product in the catalogue, and of the request among its own |
+    | `ends`, `weights` | of each request: number of goals up to and with it, and weight of each of its goals |
+    | `order` | for each goal, in shuffled order, its number in the order of the catalogue |
+    | `numbers_SPLIT` | the goals of a split by product |
+    | `cumulative_SPLIT` | running sums of the weights of a split's goals |
+    """
+    rows, parts, ends = array("i"), array("i"), array("q")
+    asked: list[tuple[str, ...]] = []
+    counts: Counter[str] = Counter()
+    known: dict[str, str] = {}  # one string for equal ones: large catalogues repeat a few thousand
+    total = 0
+    for row, product in enumerate(counted(catalog.products(), "reading requests", len(catalog))):
+        for part, attributes, choices in _requests(product, human):
+            total += min(choices, MAX_CHOICES)
+            rows.append(row)
+            parts.append(part)
+            ends.append(total)
+            asked.append(tuple(map(known.setdefault, attributes, attributes)))
+            for attribute in attributes:
+                counts[attribute] += min(choices, MAX_CHOICES)
+    if not total:
+        wanted, other = ("human", "generated") if human else ("generated", "human")
+        argument = f"human_goals={not human}" + ("" if human else " (--human-goals)")
+        raise GoalError(f"catalogue {catalog.hash[:12]} has no {wanted} requests; for {other} ones: {argument}")
+    for name, dtype, made in (("rows", "<i4", rows), ("parts", "<i4", parts), ("ends", "<i8", ends)):
+        new(name, dtype, len(made))[:] = made
+    weights = new("weights", "<f8", len(asked))
+    weights[:] = [1.0 if human else sum(1.0 / counts[name] for name in names) / len(names) for names in asked]
+    # Shuffling numbers gives the same permutation as shuffling the goals.
+    order = array("i", range(total))
+    random.Random(seed).shuffle(order)
+    new("order", "<i4", total)[:] = order
+    source_of = np.searchsorted(ends, order, side="right")
+    weights = weights[source_of]
+    by_product = split_by_product(np.asarray(rows)[source_of].tolist())
+    for name in SPLITS:
+        if name.endswith(BY_PRODUCT):
+            numbers = new(f"numbers_{name}", "<i4", len(by_product[name]))
+            numbers[:] = by_product[name]
+            drawn = weights[numbers]
+        else:
+            span = _split_by_index(total)[name]
+            drawn = weights[span.start : span.stop]
+        new(f"cumulative_{name}", "<f8", len(drawn))[:] = np.cumsum(drawn)
+
+
+def _requests(product: Product, human: bool) -> Iterator[tuple[int, tuple[str, ...], int]]:
+    """Each request of a product: its number, its attributes, and how many choices of options it has."""
+    if human:
+        for part, request in enumerate(product.human_instructions):
+            if request.attributes:  # as published: nothing could be scored
+                yield part, request.attributes, 1
+    elif product.instruction is not None:
+        if not product.instruction_attributes:
+            raise GoalError(f"product {product.asin}: instruction {product.instruction!r} has no attributes; add some")
+        if choices := _choices(product):
+            yield 0, product.instruction_attributes, choices
+
+
+def _choices(product: Product) -> int:
+    return math.prod(len(values) for values in product.options.values())
+
+
+def _choice(product: Product, number: int) -> dict[str, str]:
+    """One choice of each option, numbered as `itertools.product` over the sorted names counts."""
+    choices = _choices(product)
+    if choices > MAX_CHOICES:  # some from everywhere: steps by the golden ratio, of which none meets an earlier one
+        about = itertools.count(choices * 618_033_989 // 10**9)
+        step = next(step for step in about if math.gcd(step, choices) == 1)
+        number = number * step % choices
+    chosen: dict[str, str] = {}
+    for name in sorted(product.options, reverse=True):
+        number, position = divmod(number, len(product.options[name]))
+        chosen[name] = product.options[name][position]
+    return dict(reversed(chosen.items()))
+
+
+def split_sizes(goals: int) -> tuple[int, int, int]:
+    """How many goals go to test, eval and train.
+
+    From 3000 goals on these are the published 500, 1000 and the rest. Fewer are cut at a sixth and a half, rounded
+    down, with at least one goal in each part from 3 goals on.
+
+    >>> split_sizes(6910), split_sizes(600), split_sizes(13), split_sizes(2)
+    ((500, 1000, 5410), (100, 200, 300), (2, 4, 7), (0, 0, 2))
+    """
+    least = 1 if goals >= len(PARTS) else 0
+    test = max(least, min(PUBLISHED_TEST, goals // 6))
+    evaluation = max(least, min(PUBLISHED_EVAL, goals // 3))
+    return test, evaluation, goals - test - evaluation
+
+
+def _split_by_index(goals: int) -> dict[str, range]:
+    test, evaluation, _ = split_sizes(goals)
+    ends = test, test + evaluation
+    return {"all": range(goals), "test": range(test), "eval": range(*ends), "train": range(ends[1], goals)}
+
+
+def split_by_product(products: Sequence[int]) -> dict[str, Sequence[int]]:
+    """Splits goals so that no product is in two parts: goal numbers by split, from the product of each goal.
+
+    Products come in the order of their first goal. One goes to the first part that still has room for all its goals,
+    so that a product with hundreds of them cannot fill the test set; train takes what fits nowhere else.
+
+    >>> {name: list(numbers) for name, numbers in split_by_product([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5]).items()}
+    {'test_by_product': [4, 5], 'eval_by_product': [0, 1, 2, 7], 'train_by_product': [3, 6, 8, 9, 10, 11]}
+    """
+    room = dict(zip(PARTS, split_sizes(len(products)), strict=True))
+    part_of: dict[int, str] = {}
+    for product, count in Counter(products).items():  # in the order of first appearance
+        part = next((part for part in PARTS if room[part] >= count), "train")
+        room[part] -= count
+        part_of[product] = part + BY_PRODUCT
+    numbers = {part + BY_PRODUCT: array("i") for part in PARTS}
+    for number, product in enumerate(products):
+        numbers[part_of[product]].append(number)
+    return dict(numbers)

@@ -8,37 +8,28 @@ which is not fuzzy on purpose: values are clicked, not typed.
 import re
 from enum import IntEnum
 from functools import lru_cache
+from pathlib import Path
 
+import tomllib
 from rapidfuzz import fuzz
 
 FUZZY_THRESHOLD = 85  # a match scores more than this, of 100
 
-# The published list, in its order: the first that occurs in a text represents the text.
-COLOUR_WORDS = tuple(
-    """
-    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
-    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
-    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
-    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
-    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
-    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
-    wheat white wine yellow
-    """.split()
-)
+
+def word_list(name: str) -> tuple[str, ...]:
+    """A list of words.toml, in its order."""
+    return tuple(tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))[name].split())
+
+
+COLOUR_WORDS = word_list("colours")
 _COLOURS = frozenset(COLOUR_WORDS)
 # They tell two colours apart and are none themselves: "light" must not count as "light pink".
 _SHADES = frozenset({"dark", "light"})
-_SIZE_WORDS = frozenset(
-    """
-    xxxs xxs xs s m l xl xxl xxxl x xx xxx small medium large extra plus petite tall short long big little mini midi
-    maxi regular wide narrow slim single double twin full queen king half one two three four five six
-    """.split()
-)
+_SIZE_WORDS = frozenset(word_list("sizes"))
 # A number keeps its decimal part and a sign that is no hyphen: +1.5 and -1.5 are two lenses, 5-6 is a range.
 _WORD = re.compile(r"(?:(?<![^\W_])[+-])?\d+(?:\.\d+)?|[^\W\d_]+")
 _NOT_IN_A_WORD = re.compile(r"\W")
 _LATIN_1 = dict.fromkeys(range(128, 256))  # what thefuzz drops under the name "ASCII only"; it keeps all above
-_PLURAL_FROM = 4  # letters; "gas" and "s" are no plurals
 
 
 @lru_cache(maxsize=65_536)
@@ -48,14 +39,9 @@ def _prepared(text: str) -> str:
 
 
 def token_set_ratio(left: str, right: str) -> int:
-    """The published similarity: thefuzz's `token_set_ratio` with its preparation and rounding.
+    """The published similarity, 0 to 100: thefuzz's `token_set_ratio` with its preparation and rounding.
 
-    Args:
-        left: Any text.
-        right: Any text. The order does not matter.
-
-    Returns:
-        0 to 100. 0 if nothing of one text is left after the preparation.
+    It is 0 if nothing of one text is left after the preparation.
 
     >>> token_set_ratio("Large", "x-large"), token_set_ratio("long sleeve", "short sleeve")
     (100, 71)
@@ -69,13 +55,7 @@ def fuzzy_match(left: str, right: str) -> bool:
 
 
 def first_colour(text: str) -> str:
-    """What the published reward puts in place of an option value: its first colour, in the order of the alphabet.
-
-    Args:
-        text: An option value.
-
-    Returns:
-        The first of `COLOUR_WORDS` that occurs anywhere in `text`, else `text`.
+    """What the published reward puts in place of an option value: the first of `COLOUR_WORDS` in it, else itself.
 
     >>> first_colour("navy | red"), first_colour("fashion black"), first_colour("Red")
     ('navy', 'ash', 'Red')
@@ -86,12 +66,7 @@ def first_colour(text: str) -> str:
 def printed_pair(name: str, value: str) -> str:
     """What the published reward compares for a wanted option that has a name: a Python tuple, printed.
 
-    Args:
-        name: The option's name.
-        value: The value asked for.
-
-    Returns:
-        The colour word that one of the two is, else the tuple as Python prints it.
+    Where the name or the value is a colour word, it is that.
 
     >>> printed_pair("color", "red"), printed_pair("color", "dark red")
     ('red', "('color', 'dark red')")
@@ -101,25 +76,17 @@ def printed_pair(name: str, value: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def words(text: str) -> tuple[str, ...]:
-    """Splits a value into what has to agree.
-
-    Args:
-        text: An option value.
-
-    Returns:
-        Its words and numbers in order, in lower case, without plurals, "gray" for "grey".
+    """What has to agree of an option value: its words and numbers in order, in lower case, without plurals.
 
     >>> words("Grey Stripes, 1.5 x -2"), words("5-6"), words("3xl")
     (('gray', 'stripe', '1.5', 'x', '-2'), ('5', '6'), ('3', 'xl'))
     """
-    return tuple(_singular(word) for word in _WORD.findall(text.lower()))
-
-
-def _singular(word: str) -> str:
-    if word == "grey":
-        return "gray"
-    plural = len(word) >= _PLURAL_FROM and word.endswith("s") and not word.endswith(("ss", "us", "is"))
-    return word[:-1] if plural else word
+    found = ("gray" if word == "grey" else word for word in _WORD.findall(text.lower()))
+    return tuple(
+        # "gas" and "s" are no plurals.
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+        for word in found
+    )
 
 
 class Closeness(IntEnum):
@@ -154,17 +121,13 @@ def closeness(wanted: str, chosen: str, is_colour: bool = False) -> Closeness:
         return Closeness.DIFFERENT
     if left == right or (sorted(left) == sorted(right) and not any(map(_is_measure, left))):
         return Closeness.SAME_WORDS
-    similar = is_colour and _same_colours(frozenset(left), frozenset(right))
-    return Closeness.SIMILAR_COLOUR if similar else Closeness.DIFFERENT
+    if is_colour:
+        colours, others = set(left) & _COLOURS, [set(side) - _COLOURS for side in (left, right)]
+        same = colours == set(right) & _COLOURS and bool(colours - _SHADES)
+        if same and (others[0] <= others[1] or others[1] <= others[0]):
+            return Closeness.SIMILAR_COLOUR
+    return Closeness.DIFFERENT
 
 
 def _is_measure(word: str) -> bool:
     return word in _SIZE_WORDS or word[-1].isdigit()
-
-
-def _same_colours(left: frozenset[str], right: frozenset[str]) -> bool:
-    colours = left & _COLOURS
-    if not colours - _SHADES or colours != right & _COLOURS:
-        return False
-    rest, other = left - _COLOURS, right - _COLOURS
-    return rest <= other or other <= rest

@@ -13,175 +13,92 @@ of the one in use goes into every summary, because scores with different taggers
 
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+
+from webshop_server.goals.matching import word_list
 
 TAGGERS = ("precomputed", "rules", "every_word", "spacy")
 SPACY_MODEL = "en_core_web_sm"
-_NOUN_TAGS = frozenset({"NOUN", "PROPN"})
 _CACHED_TITLES = 8192
 
 _WORD = re.compile(r"[^\W\d_][\w']*")
-_FUNCTION_WORDS = frozenset(
-    """
-    a about above after all also an and any are as at be both but by can each easily every for from has have his her how
-    i if in into is it its just made make makes more most my new no not of off on one only or other our out over per so
-    some such than that the their them there these they this those to too under up use used very via was we when which
-    while who will with without you your two three four five six
-    """.split()
-)
-_ADJECTIVES = frozenset(
-    """
-    adult amazing anti aqua beige best better big black blue bright brown casual cheap classic clean clear cold comfy
-    cool cute dark deep different double dry durable easy eco elegant extra faux fine firm flat formal free fresh full
-    fun funny gentle giant gold good gray great green grey happy hard healthy heavy high hot huge ideal indoor ivory
-    khaki large light little long loose low lovely mini modern natural navy non novelty nude old orange original outdoor
-    perfect petite pink plus portable premium pretty pure purple quick quiet red regular retro rich round royal safe
-    sexy sharp short simple single skinny sleeveless slim small smart smooth soft solid special square stretchy strong
-    stylish super sweet tall thick thin tiny tough trendy ultra unique universal vegan vintage warm wet white wide wild
-    yellow young
-    """.split()
-)
+_FUNCTION_WORDS, _ADJECTIVES, _STILL_NOUNS = map(word_list, ("functions", "adjectives", "still_nouns"))
 _ADJECTIVE_ENDINGS = ("able", "ible", "ful", "less", "ous", "proof", "resistant", "friendly", "ish", "ly", "ive", "est")
 _VERB_ENDINGS = ("ing", "ed")
-# Nouns that end like adjectives or verbs, as they occur in shops.
-_STILL_NOUNS = frozenset(
-    """
-    adhesive assembly bedding belly building cable ceiling chest clothing coating cooling cushioning dish dressing
-    earring family fish flooring forest frosting interest jelly knitting lighting lily lining nest olive padding
-    painting piercing plating plumbing polish pudding radish ring sewing seasoning seed serving setting shaving sterling
-    string styling stuffing supply table tablet thing training tubing varnish vegetable vest wedding wiring
-    """.split()
-)
 
 
 class NounTaggerError(ValueError):
     """A tagger is unknown or what it needs is not installed."""
 
 
-class NounTagger(Protocol):
-    """Finds the nouns of a title. Two calls with the same title give the same answer, in any process."""
+@dataclass(frozen=True)
+class NounTagger:
+    """Finds the nouns of a title. Two calls with the same title give the same answer, in any process.
 
-    @property
-    def name(self) -> str:
-        """What summaries call it."""
+    Attributes:
+        name: What summaries call it.
+        find: The nouns of a title in lower case, in order, duplicates kept.
+        reads: Whether nouns that came with a product are taken as they are.
+    """
 
-    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Finds the nouns.
-
-        Args:
-            title: A product's title.
-            known: Nouns that came with the product; only the tagger `precomputed` looks at them.
-
-        Returns:
-            The nouns in lower case, in order, duplicates kept.
-        """
-
-
-class EveryWord:
-    """Takes every blank-separated word for a noun."""
-
-    name = "every_word"
+    name: str
+    find: Callable[[str], tuple[str, ...]]
+    reads: bool = False
 
     def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """All words. See `NounTagger`.
-
-        >>> EveryWord().nouns("Red Shirt, red")
-        ('red', 'shirt,', 'red')
-        """
-        return tuple(title.lower().split())
+        """The nouns of a title; `known` are those that came with its product, if any."""
+        return known if self.reads and known is not None else self.find(title)
 
 
-class RuleNouns:
-    """Takes for a noun what no list and no ending says is something else. Deliberately simple: it knows no context."""
+def noun_tagger(name: str = "precomputed") -> NounTagger:
+    """The tagger of a name, one of `TAGGERS` or "spacy:MODEL".
 
-    name = "rules"
+    Raises:
+        NounTaggerError: If the name is unknown or spaCy is missing.
 
-    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """What is left of the title. See `NounTagger`.
-
-        >>> RuleNouns().nouns("Women's Long-Sleeve Waterproof Running Shirt with 2 Pockets, Machine Washable")
-        ('women', 'sleeve', 'shirt', 'pockets', 'machine')
-        """
-        return _by_rules(title)
+    >>> noun_tagger("every_word").nouns("Red Shirt, red")
+    ('red', 'shirt,', 'red')
+    >>> noun_tagger("rules").nouns("Women's Long-Sleeve Waterproof Running Shirt with 2 Pockets, Machine Washable")
+    ('women', 'sleeve', 'shirt', 'pockets', 'machine')
+    """
+    if name == "spacy" or name.startswith("spacy:"):
+        return _spacy(name.partition(":")[2] or SPACY_MODEL)
+    if name in ("precomputed", "rules"):
+        return NounTagger(name, _by_rules, reads=name == "precomputed")
+    if name == "every_word":
+        return NounTagger(name, lambda title: tuple(title.lower().split()))
+    raise NounTaggerError(f"noun tagger {name!r} is unknown; use one of {', '.join(TAGGERS)} or spacy:MODEL")
 
 
 @lru_cache(maxsize=_CACHED_TITLES)
 def _by_rules(title: str) -> tuple[str, ...]:
-    found = (word.removesuffix("'s").strip("'") for word in _WORD.findall(title.lower().replace("’", "'")))
-    return tuple(word for word in found if _may_be_noun(word))
+    """What no list and no ending says is something else. Deliberately simple: it knows no context."""
+    nouns = []
+    for word in _WORD.findall(title.lower().replace("’", "'")):
+        word = word.removesuffix("'s").strip("'")
+        is_verb = len(word) > 4 and word.endswith(_VERB_ENDINGS)
+        is_other = len(word) < 2 or word in _FUNCTION_WORDS or word in _ADJECTIVES or word.endswith(_ADJECTIVE_ENDINGS)
+        if word in _STILL_NOUNS or word.removesuffix("s") in _STILL_NOUNS or not (is_verb or is_other):
+            nouns.append(word)
+    return tuple(nouns)
 
 
-def _may_be_noun(word: str) -> bool:
-    if word in _STILL_NOUNS or word.removesuffix("s") in _STILL_NOUNS:
-        return True
-    if len(word) < 2 or word in _FUNCTION_WORDS or word in _ADJECTIVES:
-        return False
-    return not word.endswith(_ADJECTIVE_ENDINGS) and not (len(word) > 4 and word.endswith(_VERB_ENDINGS))
+def _spacy(model: str) -> NounTagger:
+    """Asks an installed spaCy pipeline, as the original does."""
+    try:
+        spacy = importlib.import_module("spacy")
+    except ImportError as error:
+        raise NounTaggerError("spaCy is not installed; run: pip install 'ragen-trl[spacy]'") from error
+    try:
+        pipeline = spacy.load(model)
+    except OSError as error:
+        command = f"python -m spacy download {model}"
+        raise NounTaggerError(f"spaCy has no model {model!r}; run: {command}") from error
 
+    @lru_cache(maxsize=_CACHED_TITLES)
+    def parsed(title: str) -> tuple[str, ...]:
+        return tuple(token.text.lower() for token in pipeline(title) if token.pos_ in ("NOUN", "PROPN"))
 
-class PrecomputedNouns:
-    """Reads the nouns that came with the product, and asks another tagger where there are none."""
-
-    name = "precomputed"
-
-    def __init__(self, otherwise: NounTagger | None = None) -> None:
-        self._otherwise = RuleNouns() if otherwise is None else otherwise
-
-    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """The known nouns, or those of the other tagger. See `NounTagger`."""
-        return self._otherwise.nouns(title) if known is None else known
-
-
-class SpacyNouns:
-    """Asks a spaCy model, as the original does. Parses a title once and keeps the last few thousand answers."""
-
-    def __init__(self, model: str = SPACY_MODEL) -> None:
-        """Loads the model.
-
-        Args:
-            model: Name of an installed spaCy pipeline with a tagger.
-
-        Raises:
-            NounTaggerError: If spaCy or the model is not installed; says which command installs it.
-        """
-        try:
-            spacy = importlib.import_module("spacy")
-        except ImportError as error:
-            raise NounTaggerError("spaCy is not installed; run: pip install 'ragen-trl[spacy]'") from error
-        try:
-            self._pipeline = spacy.load(model)
-        except OSError as error:
-            command = f"python -m spacy download {model}"
-            raise NounTaggerError(f"spaCy has no model {model!r}; run: {command}") from error
-        self.name = f"spacy:{model}"
-        self._parsed = lru_cache(maxsize=_CACHED_TITLES)(self._parse)
-
-    def _parse(self, title: str) -> tuple[str, ...]:
-        tokens: Iterable[Any] = self._pipeline(title)
-        return tuple(token.text.lower() for token in tokens if token.pos_ in _NOUN_TAGS)
-
-    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Tokens tagged as common or proper nouns. See `NounTagger`."""
-        return self._parsed(title)
-
-
-def noun_tagger(name: str = "precomputed") -> NounTagger:
-    """Makes the tagger of a name.
-
-    Args:
-        name: One of `TAGGERS`, or "spacy:MODEL".
-
-    Returns:
-        The tagger.
-
-    Raises:
-        NounTaggerError: If the name is unknown or spaCy is missing.
-    """
-    if name == "spacy" or name.startswith("spacy:"):
-        return SpacyNouns(name.partition(":")[2] or SPACY_MODEL)
-    for tagger in (PrecomputedNouns(), RuleNouns(), EveryWord()):
-        if tagger.name == name:
-            return tagger
-    raise NounTaggerError(f"noun tagger {name!r} is unknown; use one of {', '.join(TAGGERS)} or spacy:MODEL")
+    return NounTagger(f"spacy:{model}", parsed)

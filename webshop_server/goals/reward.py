@@ -19,7 +19,7 @@ these points and no others:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, price_with
@@ -32,6 +32,9 @@ PATH_SEPARATOR = "›"
 COMMON_PATH_PARTS = 2
 SIMILAR_TITLE = 0.2  # above it the kind is right; also the score where the wanted title has no nouns
 UNLIKE_TITLE = 0.1  # below it the kind is wrong, whatever else agrees
+_NAMES = frozenset({"size", "color", "colour"})
+_SIZES = frozenset({"size", "small", "medium", "large", "xlarge"})
+_COLORS = frozenset({"color", "colour", "black", "white", "red", "blue", "green", "gray", "yellow", "brown"})
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,7 @@ class RewardParts:
         return info | {"r_price": self.r_price, "w_price": 1 / parts, "mode": self.mode, "nouns": self.nouns}
 
 
-@dataclass(frozen=True)
-class KindMatch:
+class KindMatch(NamedTuple):
     """Whether two products are of one kind; see `RewardParts`."""
 
     r_type: float
@@ -111,31 +113,21 @@ class KindMatch:
 
 
 def kind_match(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode = "fixed") -> KindMatch:
-    """Compares the kind of a product with what a goal asks for; also for products that are only looked at.
+    """Compares the kind of a product with what a goal asks for.
 
-    Args:
-        product: Any product.
-        goal: What is wanted.
-        nouns: Finds the nouns of titles.
-        mode: "webshop" counts a repeated noun of the wanted title each time.
-
-    Returns:
-        The comparison.
+    The mode "webshop" counts a repeated noun of the wanted title each time.
     """
     wanted = nouns.nouns(goal.name, goal.nouns)
     shared = set(wanted).intersection(nouns.nouns(product.title, product.nouns))
     size = len(wanted) if mode == "webshop" else len(set(wanted))
     title_score = len(shared) / size if size else SIMILAR_TITLE
     query_match = product.query == goal.query
-    category_match = len(_path(product.product_category) & _path(goal.product_category)) >= COMMON_PATH_PARTS
+    paths = [{part.strip() for part in one.product_category.split(PATH_SEPARATOR)} for one in (product, goal)]
+    category_match = len(paths[0] & paths[1]) >= COMMON_PATH_PARTS
     r_type = 1.0 if query_match or category_match or title_score > SIMILAR_TITLE else 0.5
     if title_score < UNLIKE_TITLE:
         r_type = 0.1 if title_score else 0.0
     return KindMatch(r_type, query_match, category_match, title_score)
-
-
-def _path(product_category: str) -> set[str]:
-    return {part.strip() for part in product_category.split(PATH_SEPARATOR)}
 
 
 def score(
@@ -156,26 +148,25 @@ def score(
         nouns: Finds the nouns of titles.
         mode: The formula, one of `REWARD_MODES`.
 
-    Returns:
-        The reward and its parts.
-
     Raises:
         ValueError: If the mode is unknown.
     """
     if mode not in REWARD_MODES:
         raise ValueError(f"reward mode {mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
     kind = kind_match(product, goal, nouns, mode)
-    attributes = _attributes_met(product, goal, mode)
+    texts = (product.title.lower(), " ".join(product.bullet_points).lower(), product.description.lower())
+    attributes = tuple(
+        any(fuzzy_match(own, attribute) for own in product.attributes)
+        or any((attribute if mode == "webshop" else attribute.lower()) in text for text in texts)
+        for attribute in goal.attributes
+    )
     options = options_met(product, chosen, goal, mode)
     met = sum(attributes) + sum(options) + (price <= goal.price_upper)
     return RewardParts(
         total=met / (len(attributes) + len(options) + 1) * kind.r_type,
         mode=mode,
         nouns=nouns.name,
-        r_type=kind.r_type,
-        query_match=kind.query_match,
-        category_match=kind.category_match,
-        title_score=kind.title_score,
+        **kind._asdict(),
         attributes_met=attributes,
         options_met=options,
         price=price,
@@ -188,62 +179,56 @@ def purchase_price(product: Product, chosen: Mapping[str, str], mode: RewardMode
     return product.price if mode == "webshop" else price_with(product, chosen.values())
 
 
-def _attributes_met(product: Product, goal: Goal, mode: RewardMode) -> tuple[bool, ...]:
-    texts = (product.title.lower(), " ".join(product.bullet_points).lower(), product.description.lower())
-
-    def met(attribute: str) -> bool:
-        if any(fuzzy_match(own, attribute) for own in product.attributes):
-            return True
-        needle = attribute if mode == "webshop" else attribute.lower()
-        return any(needle in text for text in texts)
-
-    return tuple(met(attribute) for attribute in goal.attributes)
-
-
 def options_met(
     product: Product, chosen: Mapping[str, str], goal: Goal, mode: RewardMode = "fixed"
 ) -> tuple[bool, ...]:
-    """Which of the options asked for are met by the choices so far.
+    """Which of the goal's options, in its order, are met by the values chosen so far on a product, by option name."""
+    named = not isinstance(goal.options, tuple)
+    asked = [("", value) for value in goal.options] if isinstance(goal.options, tuple) else [*goal.options.items()]
+    if mode == "webshop":
+        wanted = [printed_pair(*pair) if named else first_colour(pair[1]) for pair in asked]
+        bought = [first_colour(value) for value in chosen.values()]
+        return tuple(any(fuzzy_match(own, value) for own in bought) for value in wanted)
 
-    Args:
-        product: What the choices are made on.
-        chosen: Chosen value by option name.
-        goal: What is asked for.
-        mode: The formula.
+    def meets(value: str, name: str) -> bool:
+        """Whether the choice made for option `name` is the closest to `value` that the product offers."""
+        reached = option_closeness(value, name, chosen[name])
+        if reached in (Closeness.DIFFERENT, Closeness.EQUAL):
+            return reached is Closeness.EQUAL
+        return all(option_closeness(value, name, offered) <= reached for offered in product.options.get(name, ()))
 
-    Returns:
-        One entry for each option of the goal, in its order.
-    """
-    return _published_options_met(chosen, goal) if mode == "webshop" else _corrected_options_met(product, chosen, goal)
-
-
-def _published_options_met(chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
-    bought = [first_colour(value) for value in chosen.values()]
-    if isinstance(goal.options, tuple):
-        wanted = [first_colour(value) for value in goal.options]
-    else:
-        wanted = [printed_pair(name, value) for name, value in goal.options.items()]
-    return tuple(any(fuzzy_match(own, value) for own in bought) for value in wanted)
-
-
-def _corrected_options_met(product: Product, chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
-    if isinstance(goal.options, tuple):
-        return tuple(any(_met(product, value, name, chosen) for name in chosen) for value in goal.options)
-    unasked = [name for name in chosen if name not in goal.options]
+    unasked = [name for name in chosen if not named or name not in goal.options]
     return tuple(
-        any(_met(product, value, name, chosen) for name in ([wanted] if wanted in chosen else unasked))
-        for wanted, value in goal.options.items()
+        any(meets(value, name) for name in ([wanted] if named and wanted in chosen else unasked))
+        for wanted, value in asked
     )
-
-
-def _met(product: Product, value: str, name: str, chosen: Mapping[str, str]) -> bool:
-    """Whether the choice made for option `name` is the closest to `value` that the product offers."""
-    reached = option_closeness(value, name, chosen[name])
-    if reached in (Closeness.DIFFERENT, Closeness.EQUAL):
-        return reached is Closeness.EQUAL
-    return all(option_closeness(value, name, offered) <= reached for offered in product.options.get(name, ()))
 
 
 def option_closeness(wanted: str, name: str, value: str) -> Closeness:
     """How close the value of an option is to a wanted one; the option's name tells whether it is a colour."""
     return closeness(wanted, value, is_colour="color" in name or "colour" in name)
+
+
+def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
+    """What is wrong with a purchase, in words that do not tell the goal.
+
+    Args:
+        parts: How it was scored.
+        goal: What was wanted.
+
+    Returns:
+        Those that hold of "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option" and "too dear",
+        in this order, attributes and options in that of the goal; () after the right purchase.
+    """
+    missing: list[tuple[set[str], str]] = []
+    for attribute, met in zip(goal.attributes, parts.attributes_met, strict=True):
+        if not met:
+            whole = attribute.lower()  # "small batch" is no size and "green tea" no colour, "medium size" is one
+            missing.append(({whole} | _NAMES.intersection(whole.split()), "wrong attribute"))
+    for option, met in zip(goal.options, parts.options_met, strict=True):  # names or, of goals of people, values
+        if not met:
+            missing.append((set(option.lower().split()), "wrong option"))
+    found = ["wrong kind"] if parts.r_type < 1 else []
+    for words, otherwise in missing:
+        found.append("wrong color" if words & _COLORS else "wrong size" if words & _SIZES else otherwise)
+    return tuple(dict.fromkeys([*found, *(["too dear"] * (not parts.r_price))]))

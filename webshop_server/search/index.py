@@ -3,132 +3,93 @@
     score = sum over distinct query terms of w - w / (1 + tf / (k1 (1 - b + b length / average length)))
     w = occurrences in the query * ln(1 + (N - df + 0.5) / (df + 0.5)),   k1 = 0.9, b = 0.4
 
-What a term adds depends on few values, which are computed when the index is built, so a posting is the number of a
-document and the number of a value. `ranking` finds the best documents. The index is one file beside its catalogue,
-which all workers of a machine map into memory together. In it products of a shelf (path and search phrase) are side by
-side, so that most blocks of documents have few words of a query. Callers see the order of the catalogue.
+The index is made in one pass over the products and kept beside the catalogue. When the first keyword is one of these,
+the rest is no search for words:
 
-When the first keyword is one of these, the rest is no search for words:
-
-| keyword | meaning |
+| keyword | finds |
 |---|---|
-| `<r>` | a sample of all products; the same words give the same sample, so that pages fit together, others another |
-| `<a> attribute` | all products with the attribute |
-| `<c> category` | all products of the category |
-| `<q> query` | all products that were found with the query |
+| `<r>` | a random sample; the same words give the same sample |
+| `<a> waterproof` | all products with this attribute |
+| `<c> fashion` | all products of this department |
+| `<q> running shoes` | all products found with this search phrase |
 """
 
-import logging
+import functools
 import math
 import random
+import tempfile
+from array import array
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webshop_server.catalog.array_file import ArrayFileError, Arrays, empty_arrays, new_file, open_file
+from webshop_server.catalog.arrays import Arrays, open_arrays
 from webshop_server.catalog.catalog import Catalog
-from webshop_server.catalog.one_by_one import OneByOne
+from webshop_server.catalog.product import Product
 from webshop_server.catalog.progress import counted
-from webshop_server.search.build import collect, fill
-from webshop_server.search.ranking import Term, Totals, best, number_of_blocks
 from webshop_server.text.analyzer import tokens
 
 LIMIT = 50
 """Results of a search, in the original."""
+K1, B = np.float32(0.9), np.float32(0.4)
+"""BM25's parameters, pyserini's defaults: how soon repetition stops counting, and how much length counts."""
 
-_LISTS = ("<a>", "<c>", "<q>")
-_VERSION = 2  # of the analyzer and of the arrays; a file of another version is built again
-_log = logging.getLogger(__name__)
+_SAMPLE, _LISTS = "<r>", ("<a>", "<c>", "<q>")
+_VERSION = 4  # of the analyzer and of the arrays; those of another version are made again
+_BLOCK = 1 << 20  # postings sorted at a time
+_DOCUMENTS = 256  # of a block of which the best one is looked at
+_IN_MEMORY = 32 << 20  # bytes of postings before a temporary file is used
+_ENCODING = ("utf-8", "surrogatepass")  # JSON can name half a surrogate pair
 
 
 def is_special(keywords: Sequence[str]) -> bool:
     """Whether the first keyword makes this something else than a search for words."""
-    return bool(keywords) and keywords[0] in ("<r>", *_LISTS)
+    return bool(keywords) and keywords[0] in (_SAMPLE, *_LISTS)
+
+
+def document_text(product: Product) -> str:
+    """What a search looks at: title, description, first bullet point and options, in lower case."""
+    options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
+    bullet_point = product.bullet_points[0] if product.bullet_points else ""
+    return f"{product.title} {product.description} {bullet_point} {options}".lower()
+
+
+def special_keys(product: Product) -> Iterator[str]:
+    """The special queries, without blanks around words, that a product answers."""
+    for attribute in dict.fromkeys(map(str.lower, product.attributes)):
+        yield f"<a> {attribute.strip()}"
+    yield f"<c> {product.category.lower().strip()}"
+    yield f"<q> {product.query.lower().strip()}"
+
+
+def coarse_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths of documents as Lucene keeps them in one byte: exact to 40, then four significant bits above 24."""
+    above = np.maximum(lengths - 24, 0)
+    shift = np.maximum(np.frexp(above)[1] - 4, 0)
+    return np.where(lengths > 24, (above >> shift << shift) + 24, lengths)
 
 
 class SearchIndex:
     """An index of one catalogue. It never changes, and any number of threads may search it."""
 
-    def __init__(self, facts: dict[str, Any], arrays: Arrays) -> None:
-        """Wraps what was built or read; use `open` or `build`."""
-        self._counted: int = facts["counted"]
-        self._hash: str = facts["catalog"]
+    def __init__(self, arrays: Arrays, catalog_hash: str) -> None:
+        """Wraps what `_make_arrays` made; use `open`."""
+        self._hash = catalog_hash
+        self._counted = int(arrays["counted"][0])
         self._asins = _Texts(arrays["asin_text"], arrays["asin_starts"])
         self._asin_order = arrays["asin_order"]
         self._terms = _Texts(arrays["term_text"], arrays["term_starts"])
-        self._term_ranges = arrays["term_ranges"]
-        self._documents = arrays["documents"]
-        self._codes = arrays["codes"]
-        self._saturations: NDArray[np.float32] = arrays["saturations"]
-        self._block_rows = arrays["block_rows"]
-        self._block_codes = arrays["block_codes"].reshape(-1, max(1, number_of_blocks(len(self._asin_order))))
-        self._numbers = arrays["numbers"]
-        self._keys = _Texts(arrays["key_text"], arrays["key_starts"])
-        self._key_ranges = arrays["key_ranges"]
-        self._key_documents = arrays["key_documents"]
-        self._scratch: list[Totals] = []  # as many as there were searches at a time
-
-    @classmethod
-    def build(cls, catalog: Catalog) -> "SearchIndex":
-        """Builds an index in memory."""
-        return cls._new(catalog, None)
+        self._ranges, self._norms = arrays["term_ranges"], arrays["norms"]
+        self._documents, self._counts = arrays["documents"], arrays["counts"]
 
     @classmethod
     def open(cls, catalog: Catalog) -> "SearchIndex":
-        """Opens the index beside a catalogue, or builds it there.
-
-        Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
-        A file that is damaged or of another version is built again, with a warning in the log. Where there is no
-        folder, or the file can be neither read nor written, the index is built in memory.
-
-        Args:
-            catalog: What to search.
-
-        Returns:
-            The index.
-        """
-        if catalog.folder is None:
-            return cls._new(catalog, None)
-        path = index_path(catalog.folder, catalog.hash)
-        try:
-            return cls._read(path, catalog.hash)
-        except OSError:
-            _log.info("building the search index %s", path)
-        except ArrayFileError as error:
-            _log.warning("%s; building it again", error)
-        with catalog.one_builder():
-            # Another process may have built it meanwhile.
-            with suppress(OSError, ArrayFileError):
-                return cls._read(path, catalog.hash)
-            return cls._new(catalog, path)
-
-    @classmethod
-    def _new(cls, catalog: Catalog, path: Path | None) -> "SearchIndex":
-        """Builds an index, in a file if that is possible and wanted."""
-        with collect(counted(catalog.products(), "indexing", len(catalog))) as found:
-            facts = {"version": _VERSION, "catalog": catalog.hash, "counted": found.counted}
-            if path is not None:
-                try:
-                    with new_file(path, facts, found.shapes) as arrays:
-                        fill(found, arrays)
-                    return cls._read(path, catalog.hash)
-                except OSError as error:
-                    _log.warning("the search index %s cannot be written (%s); it is kept in memory", path, error)
-            arrays = empty_arrays(found.shapes)
-            fill(found, arrays)
-            return cls(facts, arrays)
-
-    @classmethod
-    def _read(cls, path: Path, catalog_hash: str) -> "SearchIndex":
-        facts, arrays = open_file(path)
-        if (facts["version"], facts["catalog"]) != (_VERSION, catalog_hash):
-            raise ArrayFileError(f"{path} is the index of another catalogue or version")
-        return cls(facts, arrays)
+        """Opens the index beside a catalogue, which takes milliseconds, or builds it there; see `open_arrays`."""
+        folder = catalog.beside(f"search-{_VERSION}")
+        return cls(open_arrays(folder, functools.partial(_make_arrays, catalog)), catalog.hash)
 
     def __len__(self) -> int:
         """Number of products."""
@@ -151,14 +112,15 @@ class SearchIndex:
         if isinstance(keywords, str) or limit < 1:
             raise ValueError(f"keywords={keywords!r}, limit={limit}: a list of words and a limit above 0 are needed")
         query = " ".join(keywords)
-        if keywords and keywords[0] == "<r>":
+        if not is_special(keywords):
+            return [asin for asin, _ in self.scores(query, limit)]
+        if keywords[0] == _SAMPLE:
             # Seeded by text, hence the same in every process and on every page of the results.
             sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
             return [self._asins[document] for document in sample]
-        if keywords and keywords[0] in _LISTS:
-            answers = self._answers(keywords)  # a category has hundreds of thousands
-            return OneByOne(len(answers), lambda place: self._asins[answers[place]])
-        return [asin for asin, _ in self.scores(query, limit)]
+        rest = keywords[1:2] if keywords[0] == "<c>" else keywords[1:]  # a category is one word, as in the original
+        number = self._terms.find(f"{keywords[0]} {' '.join(rest).lower().strip()}")
+        return () if number is None else _Hits(self._asins, self._documents[slice(*self._ranges[number : number + 2])])
 
     def scores(self, query: str, limit: int = LIMIT) -> list[tuple[str, float]]:
         """The ranking of a query and Lucene's scores, float32 to the last bit.
@@ -170,65 +132,124 @@ class SearchIndex:
         Returns:
             Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
         """
-        terms = self.terms(query)
-        try:
-            scratch = self._scratch.pop()
-        except IndexError:  # other threads have them all
-            scratch = np.zeros(len(self), np.float32)
-        matches, scores = best(terms, limit, scratch)
-        self._scratch.append(scratch)
-        numbers = self._numbers[matches]
-        order = np.lexsort((self._asin_order[numbers], -scores))[:limit]
-        return [(self._asins[numbers[i]], float(scores[i])) for i in order.tolist()]
-
-    def terms(self, query: str) -> list[Term]:
-        """The terms of a query that occur in the catalogue, in the order of the query."""
-        found = ((self._terms.find(term), occurrences) for term, occurrences in Counter(tokens(query)).items())
-        return [self._term(number, occurrences) for number, occurrences in found if number is not None]
-
-    def _term(self, number: int, occurrences: int) -> Term:
-        start, stop = self._term_ranges[number], self._term_ranges[number + 1]
-        weight = np.float32(occurrences) * self._inverse_frequency(int(stop - start))
-        gains: NDArray[np.float32] = weight - weight / self._saturations
-        row = self._block_rows[number]
-        block_codes = None if row < 0 else self._block_codes[row]
-        return Term(self._documents[start:stop], self._codes[start:stop], gains, block_codes)
-
-    def _answers(self, keywords: Sequence[str]) -> Sequence[int]:
-        """Products that a special query other than `<r>` names. A category is one word, as in the original."""
-        rest = keywords[1:2] if keywords[0] == "<c>" else keywords[1:]
-        number = self._keys.find(f"{keywords[0]} {' '.join(rest).lower().strip()}")
-        if number is None:
-            return ()
-        answers: Sequence[int] = self._key_documents[self._key_ranges[number] : self._key_ranges[number + 1]].data
-        return answers
-
-    def _inverse_frequency(self, documents: int) -> np.float32:
-        """What a term that occurs in so many documents weighs."""
-        return np.float32(math.log(1 + (self._counted - documents + 0.5) / (documents + 0.5)))
+        documents: list[NDArray[np.intp]] = []
+        gains: list[NDArray[np.float32]] = []
+        for text, occurrences in Counter(tokens(query)).items():
+            number = self._terms.find(text)
+            if number is not None:
+                start, stop = self._ranges[number : number + 2].tolist()
+                rarity = math.log(1 + (self._counted - (stop - start) + 0.5) / (stop - start + 0.5))
+                weight = np.float32(occurrences) * np.float32(rarity)
+                documents.append(self._documents[start:stop].astype(np.intp))
+                saturations = self._counts[start:stop].astype(np.float32)
+                saturations *= self._norms.take(documents[-1])
+                saturations += 1
+                gains.append(weight - weight / saturations)
+        if not documents:
+            return []
+        # Lucene adds in float64, term after term in the order of the query, and so does this.
+        scores = np.bincount(np.concatenate(documents), np.concatenate(gains), len(self)).astype(np.float32)
+        # The best documents of `limit` blocks are `limit` documents, so a better score is not below the last of theirs.
+        blocks = np.maximum.reduceat(scores, np.arange(0, len(scores), _DOCUMENTS))
+        floor = np.partition(blocks, -limit)[-limit] if len(blocks) > limit else np.float32(0)
+        found = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
+        order = np.lexsort((self._asin_order[found], -scores[found]))[:limit]
+        return [(self._asins[document], float(scores[document])) for document in found[order].tolist()]
 
 
-def index_path(folder: Path, catalog_hash: str) -> Path:
-    """The path of a catalogue's index."""
-    return folder / f"search-{catalog_hash[:16]}.index"
+def _make_arrays(catalog: Catalog, new: Callable[[str, str, int], NDArray[Any]]) -> None:
+    """Makes the arrays of an index, with Lucene's arithmetic to the bit.
+
+    A pass over the products writes numbered postings to a temporary file, and each posting is then put in its place, so
+    memory never holds all products or all postings. A special query is a term that no text has and that counts 0 times.
+
+    | array | what |
+    |---|---|
+    | `asin_text`, `asin_starts`, `asin_order` | identifiers in the order of the catalogue, and their ranks |
+    | `norms` | 1 / (k1 (1 - b + b length / average length)) of each document |
+    | `counted` | how many documents have a term, which is what Lucene counts |
+    | `term_text`, `term_starts`, `term_ranges` | the terms, sorted, and where each one's postings are |
+    | `documents`, `counts` | the postings: number of a document, and how often it has the term |
+    """
+    asins: list[bytes] = []
+    lengths = array("q")
+    vocabulary: dict[str, int] = {}
+    frequencies = np.zeros(0, np.int64)
+    blocks: list[tuple[int, int]] = []
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+        distinct, terms, counts = array("i"), array("i"), array("i")
+        for product in counted(catalog.products(), "indexing", len(catalog)):
+            found = Counter(tokens(document_text(product)))
+            asins.append(product.asin.encode(*_ENCODING))
+            lengths.append(found.total())
+            found.update(dict.fromkeys(special_keys(product), 0))
+            distinct.append(len(found))
+            terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in found])
+            counts.extend(found.values())
+            if len(terms) >= _BLOCK or len(asins) == len(catalog):
+                for part in (distinct, terms, counts):
+                    spool.write(part.tobytes())
+                blocks.append((len(distinct), len(terms)))
+                frequencies = np.append(frequencies, np.zeros(len(vocabulary) - len(frequencies), np.int64))
+                frequencies += np.bincount(np.asarray(terms), minlength=len(vocabulary))
+                distinct, terms, counts = array("i"), array("i"), array("i")
+        _fill_texts("asin", asins, new)
+        new("asin_order", "<i4", len(asins))[sorted(range(len(asins)), key=asins.__getitem__)] = np.arange(len(asins))
+        exact = np.asarray(lengths, np.int64)
+        documents = np.count_nonzero(exact)
+        new("counted", "<i8", 1)[0] = documents
+        norms = new("norms", "<f4", len(asins))
+        average = np.float32(exact.sum() / max(documents, 1)) or np.float32(1)
+        one = np.float32(1)
+        norms[:] = one / (K1 * ((one - B) + B * coarse_lengths(exact).astype(np.float32) / average))
+        in_order = sorted((term.encode(*_ENCODING), number) for term, number in vocabulary.items())
+        numbers = np.array([number for _, number in in_order], np.int64)
+        _fill_texts("term", [text for text, _ in in_order], new)
+        ranges = new("term_ranges", "<i8", len(in_order) + 1)
+        np.cumsum(frequencies[numbers], out=ranges[1:])
+        new_numbers = np.empty(len(numbers), np.int32)
+        new_numbers[numbers] = np.arange(len(numbers), dtype=np.int32)
+        spool.seek(0)
+        all_documents, all_counts = new("documents", "<i4", int(ranges[-1])), new("counts", "<u2", int(ranges[-1]))
+        cursors = ranges[:-1].copy()
+        first = 0
+        for size, postings in blocks:
+            parts = (np.frombuffer(spool.read(4 * length), np.int32) for length in (size, postings, postings))
+            block_distinct, block_terms, block_counts = parts
+            block_documents = np.repeat(np.arange(first, first + size, dtype=np.int32), block_distinct)
+            first += size
+            block_terms = new_numbers[block_terms]
+            order = np.argsort(block_terms, kind="stable")
+            block_terms = block_terms[order]
+            # Each posting goes after the earlier ones of the same term.
+            begins = np.flatnonzero(np.diff(block_terms, prepend=np.int32(-1)))
+            having = np.diff(begins, append=postings)
+            places = cursors[block_terms] + np.arange(postings) - np.repeat(begins, having)
+            cursors[block_terms[begins]] += having
+            all_documents[places] = block_documents[order]
+            all_counts[places] = np.minimum(block_counts[order], np.iinfo(np.uint16).max)
+
+
+def _fill_texts(name: str, texts: Sequence[bytes], new: Callable[[str, str, int], NDArray[Any]]) -> None:
+    new(f"{name}_text", "u1", sum(map(len, texts)))[:] = np.frombuffer(b"".join(texts), np.uint8)
+    np.cumsum([len(text) for text in texts], out=new(f"{name}_starts", "<i8", len(texts) + 1)[1:])
 
 
 class _Texts:
     """Many texts in one array of bytes."""
 
     def __init__(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        self._text = text.data
-        self._starts = starts.data
+        self._text, self._starts = text.data, starts.data  # which find elements faster than arrays do
 
     def __len__(self) -> int:
         return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> str:
-        return self._bytes(number).decode("utf-8", "surrogatepass")
+        return self._bytes(number).decode(*_ENCODING)
 
     def find(self, text: str) -> int | None:
         """The number of a text among sorted ones, or None."""
-        wanted = text.encode("utf-8", "surrogatepass")
+        wanted = text.encode(*_ENCODING)
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -240,3 +261,18 @@ class _Texts:
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._text[self._starts[number] : self._starts[number + 1]])
+
+
+class _Hits(Sequence[str]):
+    """Identifiers that are read when they are looked at: a department has hundreds of thousands of products."""
+
+    def __init__(self, asins: _Texts, documents: NDArray[np.int32]) -> None:
+        self._asins, self._documents = asins, documents
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self._asins[document] for document in self._documents[place].tolist()]
+        return self._asins[int(self._documents[place])]

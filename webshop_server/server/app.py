@@ -22,9 +22,8 @@ from werkzeug.exceptions import HTTPException
 
 from webshop_server.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import UnknownGoalError
+from webshop_server.goals.goals import GoalError, UnknownGoalError
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
-from webshop_server.goals.sources import GoalError
 from webshop_server.server import requests
 from webshop_server.server.requests import refuse
 from webshop_server.server.session_log import SessionLog

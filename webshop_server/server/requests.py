@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from flask import abort
 
 from webshop_server.catalog.product import Product
-from webshop_server.goals.splits import SPLITS
+from webshop_server.goals.goals import SPLITS
 from webshop_server.store.answer import MODES, REWARDS
 from webshop_server.store.filters import Filter, parse_filter, with_filter
 from webshop_server.store.shop import Rules

@@ -13,12 +13,10 @@ from typing import Any
 
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.faults import purchase_faults
 from webshop_server.goals.goals import Goal, Goals, UnknownGoalError, make_goals
-from webshop_server.goals.kinds import nearness
 from webshop_server.goals.nouns import NounTagger, noun_tagger
-from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_price, score
-from webshop_server.goals.tiers import Progress, TierEvent, pay
+from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, purchase_price, score
+from webshop_server.goals.tiers import Progress, TierEvent, nearness, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 from webshop_server.store.page_html import HtmlPages

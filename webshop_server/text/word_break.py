@@ -6,10 +6,13 @@ rules or a word is longer than Lucene's buffer: such texts take the slow way.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from webshop_server.text.word_classes import classes
+import tomllib
 
+OTHER = " "
+"""Class of what separates words."""
 MAX_LENGTH = 255
 """Longest word in UTF-16 units; a longer one is cut there, and the rest is read as a separate text."""
 
@@ -43,6 +46,27 @@ _FAST = re.compile(f"(?P<word>{_WORD}|{_EMOJI}|{_OTHERS})|{_CONNECTORS}|z+")
 _NEEDS_CARE = re.compile("b|_[xKtpTE]*[zmS]")
 _FIRST = re.compile(f"{_WORD}|{_OTHERS}")
 _SECOND = re.compile(_EMOJI)
+
+
+def _spread(ranges: Mapping[str, str]) -> str:
+    """One class letter per code point up to the last that has one."""
+    parts = [(letter, part.split("-")) for letter, text in ranges.items() for part in text.split()]
+    spans = [(letter, int(ends[0], 16), int(ends[-1], 16) + 1) for letter, ends in parts]
+    table = bytearray(OTHER.encode() * max(stop for _, _, stop in spans))
+    for letter, start, stop in spans:
+        table[start:stop] = letter.encode() * (stop - start)
+    return table.decode("ascii")
+
+
+_CLASS_OF = _spread(tomllib.loads(Path(__file__).with_name("word_classes.toml").read_text(encoding="utf-8")))
+
+
+def classes(text: str) -> str:
+    """The text with the letter of its class for each character.
+
+    A character beyond the table stays itself; none of those is a class letter.
+    """
+    return text.translate(_CLASS_OF)  # which takes anything indexed by code point, and leaves what is out of range
 
 
 def words(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 
 from tests.support.webshop_server.goals import values_of
 from webshop_server import create_app
-from webshop_server.catalog import MemoryCatalog
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.server.sessions import Sessions
 from webshop_server.store.shop import open_shop
@@ -80,7 +80,7 @@ def test_no_product_can_break_out_of_the_element(file: Path) -> None:
         *("B000SHIRT1", f"Shirt {markup}", "fashion", "shirts", "Clothing"), attributes=(markup,), instruction=markup,
         instruction_attributes=(markup,), description=markup, options={"color": (markup, "red")},
     )
-    client = create_app(MemoryCatalog("sample", [product], seed=0), sessions=file).test_client()
+    client = create_app(Catalog("sample", [product], seed=0), sessions=file).test_client()
     pages = [client.get(f"/x?goal=0&mode={mode}") for mode in ("text", "html", "short")]
     pages += [act(client, "x", action) for action in ("search[shirt]", "click[1]", "click[description]", "buy[now]")]
     for page in pages:

@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from webshop_server import create_app
-from webshop_server.catalog import MemoryCatalog
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.server.session_log import SessionLog
 
@@ -38,7 +38,7 @@ SHIRTS = [Product(f"B00SHIRT{i:02}", f"Shirt {i}", "fashion", "shirts", "Clothin
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Flask:
     file = tmp_path_factory.mktemp("sessions") / "sample.sqlite"
-    return create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0), sessions=file)
+    return create_app(Catalog("sample", [SHIRT, *SHIRTS], seed=0), sessions=file)
 
 
 def page(response: TestResponse) -> BeautifulSoup:
@@ -63,7 +63,7 @@ def test_goals_follow_from_names(app: Flask) -> None:
 
     assert instruction("fixed_0").startswith("Instruction:|Find me a linen shirt with color: ")
     assert instruction("fixed_0") == instruction("other_fixed_0") != instruction("fixed_1")
-    again = create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0)).test_client()
+    again = create_app(Catalog("sample", [SHIRT, *SHIRTS], seed=0)).test_client()
     found = page(again.get("/abc")).find(id="instruction-text")
     assert isinstance(found, Tag) and found.get_text("|", strip=True) == instruction("abc")
 
@@ -115,7 +115,7 @@ def test_the_goal_is_told_after_a_purchase_only_where_that_is_wanted(client: Fla
     assert [word for word in secret if word in bought] == []
     reward = BeautifulSoup(bought, "html.parser").select_one("#reward pre")
     assert reward is not None and 0 <= float(reward.get_text()) <= 1
-    open_one = create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0), reveal_goals=True).test_client()
+    open_one = create_app(Catalog("sample", [SHIRT, *SHIRTS], seed=0), reveal_goals=True).test_client()
     told = open_one.get(f"/done/{started(open_one, 'secret_fixed_1')}/{SHIRT.asin}/{{}}").get_data(as_text=True)
     assert [word for word in secret if word in told] == list(secret)
 
@@ -161,7 +161,7 @@ def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:
 
     def goals(product: Product) -> list[int]:
         folder = tmp_path / product.description
-        client = create_app(MemoryCatalog("sample", [product], seed=0), log=folder).test_client()
+        client = create_app(Catalog("sample", [product], seed=0), log=folder).test_client()
         names = [f"name{number}" for number in range(12)]
         for name in names:
             assert client.get(f"/{name}").status_code == 200

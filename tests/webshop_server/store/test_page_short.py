@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webshop_server.catalog.catalog import MemoryCatalog
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.store.filters import Filter
 from webshop_server.store.page_short import LONGEST_TITLE, short_page
@@ -39,7 +39,7 @@ class Index:
         return [] if keywords == ("nothing",) else list(PRODUCTS)[:limit]
 
 
-STORE = Store(MemoryCatalog("few", list(PRODUCTS.values()), 0, None), Index())
+STORE = Store(Catalog("few", list(PRODUCTS.values()), 0, None), Index())
 FIRST, SECOND = PageState("results", ("red",), 1), PageState("results", ("red",), 2)
 ITEM = PageState("item", ("red",), 1, SHIRT.asin)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from webshop_server.catalog import MemoryCatalog
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import UnknownGoalError, make_goals
-from webshop_server.goals.nouns import EveryWord
+from webshop_server.goals.nouns import noun_tagger
 from webshop_server.search.index import SearchIndex
 from webshop_server.store.answer import REWARDS, Answer
 from webshop_server.store.shop import Episode, Rules, Shop
@@ -42,8 +42,8 @@ MUG = Product(
 
 @pytest.fixture(scope="module")
 def shop() -> Shop:
-    catalog = MemoryCatalog("sample", [SHIRT, MUG], seed=0)
-    return Shop(catalog, SearchIndex.build(catalog), make_goals(catalog, human=False), EveryWord())
+    catalog = Catalog("sample", [SHIRT, MUG], seed=0)
+    return Shop(catalog, SearchIndex.open(catalog), make_goals(catalog, human=False), noun_tagger("every_word"))
 
 
 def goal_for(shop: Shop, words: str) -> int:

@@ -173,7 +173,7 @@ def test_filters_are_for_results_beyond_parity(store: Store) -> None:
 
 def test_the_public_episodes_are_replayed_exactly(real_data: Path, tmp_path: Path) -> None:
     catalog = open_catalog(real_data, cache_dir=tmp_path)
-    store = Store(catalog, SearchIndex.build(catalog))
+    store = Store(catalog, SearchIndex.open(catalog))
     checked = 0
     with (real_data / "text_env_traj_golden_30.jsonl").open(encoding="utf-8") as lines:
         for number, episode in enumerate(map(json.loads, lines)):

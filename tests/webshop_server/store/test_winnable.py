@@ -7,7 +7,7 @@ import pytest
 from webshop_server.catalog import open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
-from webshop_server.goals.nouns import EveryWord, PrecomputedNouns
+from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import RewardMode
 from webshop_server.store.winnable import can_be_clicked, is_winnable, own_options
 
@@ -40,7 +40,7 @@ def test_winnable(change: dict[str, object], webshop: bool, fixed: bool) -> None
     goal = dataclasses.replace(GOAL, **change)  # type: ignore[arg-type]
     answers: dict[RewardMode, bool] = {"webshop": webshop, "fixed": fixed}
     for mode, answer in answers.items():
-        assert is_winnable(CAP, goal, EveryWord(), mode) is answer
+        assert is_winnable(CAP, goal, noun_tagger("every_word"), mode) is answer
 
 
 def test_a_value_of_two_options_is_the_last_ones() -> None:
@@ -53,6 +53,6 @@ def test_a_value_of_two_options_is_the_last_ones() -> None:
 
 @pytest.mark.parametrize(("catalog", "human"), [("toy", False), ("toy", True), ("synthetic:300", False)])
 def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: bool) -> None:
-    products, nouns = open_catalog(catalog), PrecomputedNouns()
+    products, nouns = open_catalog(catalog), noun_tagger()
     for goal in make_goals(products, human=human):
         assert is_winnable(products.product(goal.asin), goal, nouns, "fixed"), goal.instruction

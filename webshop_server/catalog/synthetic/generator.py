@@ -11,16 +11,9 @@ from dataclasses import replace
 
 from webshop_server.catalog.pricing import price_text
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.synthetic.draws import Draws
-from webshop_server.catalog.synthetic.opaque_ids import opaque_id
-from webshop_server.catalog.synthetic.texts import (
-    Design,
-    marked_nouns,
-    write_bullets,
-    write_description,
-    write_request,
-    write_title,
-)
+from webshop_server.catalog.synthetic import texts
+from webshop_server.catalog.synthetic.draws import Draws, opaque_id
+from webshop_server.catalog.synthetic.texts import Design
 from webshop_server.catalog.synthetic.vocabulary import Axis, Kind, Trait, shared, shelves
 
 MAX_FAMILY = 4
@@ -31,15 +24,7 @@ ENDINGS = (0.99, 0.99, 0.95, 0.49, 0.0)
 
 
 def synthetic_products(count: int, seed: int = 0) -> Iterator[Product]:
-    """Makes the products of the shop.
-
-    Args:
-        count: How many; more than 1.
-        seed: Which shop.
-
-    Yields:
-        Products, prices not drawn yet.
-    """
+    """Makes so many products of the shop of a seed, prices not drawn yet."""
     number = 0
     for family in itertools.count():
         draws = Draws(f"synthetic/{seed}/{family}")
@@ -124,14 +109,9 @@ def _values(axis: Axis, draws: Draws) -> tuple[str, ...]:
     return axis.values[start : start + count]
 
 
-def _ending(price: float, draws: Draws) -> float:
-    """A price a shop would ask, near the one given."""
-    return max(1.0, float(int(price))) + draws.pick(ENDINGS)
-
-
 def _product(
     asin: str, department: str, design: Design, axes: Sequence[Axis], price: float, draws: Draws
-) -> Product:  # fmt: skip
+) -> Product:
     options = {axis.name: _values(axis, draws) for axis in axes}
     prices: dict[str, float] = {}
     rising = next((axis for axis in axes if axis.rise), None)
@@ -141,10 +121,13 @@ def _product(
         for value in options[rising.name]:
             share = (1 + rising.rise * rising.values.index(value)) / (1 + rising.rise * middle)
             prices[value] = max(1.0, float(int(price * share))) + ending
-    pricing = tuple(sorted({min(prices.values()), max(prices.values())})) if prices else (_ending(price, draws),)
-    bullets = write_bullets(design, draws)
-    description = write_description(design, draws) if design.described or draws.chance(DESCRIBED / 2) else ""
-    title = write_title(design)
+    if prices:
+        pricing = tuple(sorted({min(prices.values()), max(prices.values())}))
+    else:
+        pricing = (max(1.0, float(int(price))) + draws.pick(ENDINGS),)  # a price a shop would ask
+    bullets = texts.write_bullets(design, draws)
+    description = texts.write_description(design, draws) if design.described or draws.chance(DESCRIBED / 2) else ""
+    title = texts.write_title(design)
     wanted: list[Trait] = []
     if draws.chance(REQUESTED):
         # In the order of the product, those that only its page tells last: a shopper's first word is what is seen.
@@ -163,7 +146,7 @@ def _product(
         option_prices=prices,
         pricing=pricing,
         price_text=price_text(pricing),
-        instruction=write_request(design, wanted, draws) if wanted else None,
+        instruction=texts.write_request(design, wanted, draws) if wanted else None,
         instruction_attributes=tuple(trait.plain for trait in wanted),
-        nouns=marked_nouns(title),
+        nouns=texts.marked_nouns(title),
     )

@@ -22,31 +22,18 @@ TITLES = (
 
 @dataclass(frozen=True)
 class Design:
-    """What a product is, before it is put into words.
-
-    Attributes:
-        kind: Its shelf.
-        brand: Who makes it.
-        line: What its maker calls it.
-        name: End of the title, marked.
-        titled: Properties in the title.
-        listed: Properties in the bullet points.
-        described: Properties in the description.
-        facts: Measures, "Weight: 1 kg".
-        variant: Value of an option that the product does not leave to choose, or "".
-        voice: Which of the shop's ways of writing is used; any number.
-    """
+    """What a product is, before it is put into words."""
 
     kind: Kind
-    brand: str
-    line: str
-    name: str
-    titled: tuple[Trait, ...]
-    listed: tuple[Trait, ...]
-    described: tuple[Trait, ...]
-    facts: tuple[str, ...]
-    variant: str
-    voice: int
+    brand: str  # who makes it
+    line: str  # what its maker calls it
+    name: str  # end of the title, marked
+    titled: tuple[Trait, ...]  # properties in the title
+    listed: tuple[Trait, ...]  # properties in the bullet points
+    described: tuple[Trait, ...]  # properties in the description
+    facts: tuple[str, ...]  # measures, "Weight: 1 kg"
+    variant: str  # value of an option that the product does not leave to choose, or ""
+    voice: int  # which of the shop's ways of writing is used; any number
 
     @property
     def traits(self) -> tuple[Trait, ...]:
@@ -98,14 +85,7 @@ def _tied_on(traits: Sequence[Trait]) -> str:
 
 
 def write_title(design: Design) -> str:
-    """Writes the title.
-
-    Args:
-        design: The product.
-
-    Returns:
-        The title, nouns marked.
-    """
+    """The title, nouns marked."""
     before = " ".join(trait.name for trait in design.titled if not trait.link)
     title = TITLES[design.voice % len(TITLES)].format(
         brand=design.brand,
@@ -120,15 +100,7 @@ def write_title(design: Design) -> str:
 
 
 def write_bullets(design: Design, draws: Draws) -> tuple[str, ...]:
-    """Writes the bullet points.
-
-    Args:
-        design: The product.
-        draws: Where the wording comes from.
-
-    Returns:
-        At least two texts.
-    """
+    """The bullet points, at least two."""
     said = [(trait, draws.pick(trait.sentences)) for trait in design.listed]
     said += [(trait, draws.pick(trait.sentences)) for trait in design.titled if draws.chance(0.4)]
     style = design.voice % 3
@@ -144,15 +116,7 @@ def write_bullets(design: Design, draws: Draws) -> tuple[str, ...]:
 
 
 def write_description(design: Design, draws: Draws) -> str:
-    """Writes the description.
-
-    Args:
-        design: The product.
-        draws: Where the wording comes from.
-
-    Returns:
-        One paragraph.
-    """
+    """The description, one paragraph."""
     opening, *rest = draws.some(design.kind.says, 1 + draws.below(3))
     middle = [draws.pick(trait.sentences) for trait in design.described] + rest
     sentences = [opening, *draws.some(middle, len(middle))]
@@ -163,15 +127,9 @@ def write_description(design: Design, draws: Draws) -> str:
 
 
 def write_request(design: Design, wanted: Sequence[Trait], draws: Draws) -> str:
-    """Writes what a shopper asks for, without options and price.
+    """What a shopper asks for, without options and price.
 
-    Args:
-        design: The product.
-        wanted: Properties to name.
-        draws: Where the wording comes from.
-
-    Returns:
-        A request that ends in the middle of a sentence, so that " with color: blue" can follow.
+    It names the wanted properties and ends in the middle of a sentence, so that " with color: blue" can follow.
     """
     before = ", ".join(trait.plain for trait in wanted if not trait.link)
     after = _tied_on(wanted).replace("*", "")

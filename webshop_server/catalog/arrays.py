@@ -1,0 +1,101 @@
+"""Arrays that belong to a catalogue, a search index say, in a folder that all processes map into memory together."""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Make: TypeAlias = Callable[[Callable[[str, str, int], NDArray[Any]]], None]
+"""Makes arrays: takes a function that gives a new array of zeros by name, type (as NumPy writes it) and length."""
+
+PATIENCE = 3600.0  # seconds to wait for another process that is building the same file
+IMPATIENCE = 2.0  # seconds after which it says so
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def one_builder(path: Path) -> Iterator[None]:
+    """Lets one process at a time into the block, in which `path` is built; its folder is made.
+
+    Raises:
+        OSError: If nothing can be written there.
+        filelock.Timeout: If another process has been building for an hour.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    try:
+        lock.acquire(timeout=IMPATIENCE)
+    except Timeout:
+        _log.warning("another process makes %s; waiting for it", path)
+        lock.acquire(timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def open_arrays(folder: Path | None, make: Make) -> Arrays:
+    """Opens arrays, or makes them first.
+
+    Of several processes that find nothing one makes them and the others wait. The folder gets its name when all of it
+    is written. Where it cannot be written, the arrays are made in memory, with a warning in the log.
+
+    Args:
+        folder: Where they are; None for memory.
+        make: Makes them.
+
+    Returns:
+        The arrays by name, read-only where they come from a folder.
+
+    Raises:
+        ValueError: If one is damaged.
+    """
+    if folder is not None and not folder.is_dir():
+        try:
+            with one_builder(folder):
+                if not folder.is_dir():  # another process may have made them meanwhile
+                    _write(folder, make)
+        except OSError as error:
+            _log.warning("%s cannot be written (%s); it is kept in memory", folder, error)
+            folder = None
+    if folder is None:
+        arrays: Arrays = {}
+        make(lambda name, dtype, length: arrays.setdefault(name, np.zeros(length, dtype)))
+        return arrays
+    try:
+        # As plain arrays: numpy.memmap makes every slice an object of its slow class.
+        return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in folder.glob("*.npy")}
+    except (OSError, ValueError) as error:
+        advice = "delete it and start again, and it is made again"
+        raise ValueError(f"{folder} cannot be read ({error}); {advice}") from error
+
+
+def _write(folder: Path, make: Make) -> None:
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}.", suffix=".partial"))
+    made: list[np.memmap[Any, Any]] = []
+
+    def new(name: str, dtype: str, length: int) -> NDArray[Any]:
+        file = partial / f"{name}.npy"
+        made.append(np.lib.format.open_memmap(file, "w+", np.dtype(dtype), (length,)))
+        if hasattr(os, "posix_fallocate"):  # or a full disk would kill the process at a write to memory
+            with file.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        return np.asarray(made[-1])
+
+    try:
+        make(new)
+        for array in made:
+            array.flush()
+        partial.chmod(0o755)  # mkdtemp lets only its owner read it
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
