@@ -14,7 +14,7 @@ import gymnasium
 from record import place, table, write
 
 from ragen_envs import wilson_interval
-from ragen_envs.baselines import HORIZONS, measure
+from ragen_envs.baselines import default_horizon, measure
 from ragen_envs.webshop.shoppers import scripted_shop_action, scripted_toy_action
 
 GAMES = ("Bandit", "BanditRev", "Countdown", "FrozenLake", "Sokoban", "SokobanLarge", "Tools")
@@ -42,17 +42,17 @@ def main() -> None:
 def scripted(env_id: str, kwargs: dict[str, Any], rule: Any, episodes: int) -> dict[str, Any]:
     """The scripted rule on the first requests of a split."""
     env = gymnasium.make(env_id, **kwargs)
-    won = returns = 0.0
+    won, returns, horizon = 0, 0.0, default_horizon(env.spec)
     for seed in range(episodes):
         env.reset(seed=seed)
-        for _ in range(HORIZONS[env_id]):
+        for _ in range(horizon):
             _, reward, terminated, truncated, info = env.step(rule(env.unwrapped))
             returns += float(reward)
             if terminated or truncated:
                 won += info["success"]
                 break
-    low, high = wilson_interval(int(won), episodes)
-    found = {"env": env_id, "env_kwargs": kwargs, "policy": "scripted rule", "horizon": HORIZONS[env_id], "n": episodes}
+    low, high = wilson_interval(won, episodes)
+    found = {"env": env_id, "env_kwargs": kwargs, "policy": "scripted rule", "horizon": horizon, "n": episodes}
     return {**found, "success": won / episodes, "low": low, "high": high, "mean_return": returns / episodes}
 
 

@@ -55,8 +55,8 @@ def main() -> None:
             rates[name].append(found["count"] / found["seconds"])
     rows = []
     for name in (name for name in names if peer_of(name) is None and not name.startswith("gymnasium")):
-        game = name.replace(", unwrapped", "").replace(", as made", "").replace("vector, own", "vector")
-        peers = [f"{peer} {game.replace('vector, sync', 'vector')}" for peer in (*PEERS, "gymnasium")]
+        game = name.replace(", unwrapped", "").replace(", as made", "")
+        peers = [f"{peer} {game}" for peer in (*PEERS, "gymnasium")]
         cells = [f"{sorted(rates[name])[asked.rounds // 2]:,.0f}"]
         for peer in peers:
             known = peer in rates
@@ -172,13 +172,13 @@ def our_resets(seconds: float, env_id: str) -> Count:
     return time_calls(seconds, env.reset)
 
 
-def our_vector(seconds: float, env_id: str, mode: str) -> Count:
+def our_vector(seconds: float, env_id: str) -> Count:
     """Steps of single environments in a vector, automatic resets included."""
     import gymnasium
 
     import ragen_envs  # noqa: F401
 
-    envs = gymnasium.make_vec(env_id, num_envs=NUM_ENVS, vectorization_mode=mode)
+    envs = gymnasium.make_vec(env_id, num_envs=NUM_ENVS)
     envs.reset(seed=0)
     rounds = itertools.cycle([tuple(random_actions(MOVES)[k : k + NUM_ENVS]) for k in range(0, 9000, NUM_ENVS)])
     return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
@@ -190,7 +190,6 @@ def our_tool_calls(seconds: float) -> Count:
     import numpy as np
 
     import ragen_envs  # noqa: F401
-    from ragen_envs.tools.policies import random_call
 
     env = gymnasium.make(TOOLS, max_episode_steps=10)
     tools: Any = env.unwrapped
@@ -200,7 +199,7 @@ def our_tool_calls(seconds: float) -> Count:
         env.reset()
         over = False
         while not over:
-            call = random_call(tools, rng)
+            call = tools.random_action(rng)
             before = time.perf_counter()
             over = any(env.step(call)[2:4])
             count, spent = count + 1, spent + time.perf_counter() - before
@@ -275,15 +274,13 @@ WORKLOADS: dict[str, tuple[Callable[..., Count], tuple[Any, ...]]] = {
     "sokoban step, unwrapped": (our_steps, (SOKOBAN, True)),
     "sokoban step, as made": (our_steps, (SOKOBAN, False)),
     "sokoban reset": (our_resets, (SOKOBAN,)),
-    "sokoban vector, own": (our_vector, (SOKOBAN, "vector_entry_point")),
-    "sokoban vector, sync": (our_vector, (SOKOBAN, "sync")),
+    "sokoban vector": (our_vector, (SOKOBAN,)),
     "large sokoban step, as made": (our_steps, ("ragen/SokobanLarge-v0", False)),
     "large sokoban reset": (our_resets, ("ragen/SokobanLarge-v0",)),
     "frozen lake step, unwrapped": (our_steps, (LAKE, True)),
     "frozen lake step, as made": (our_steps, (LAKE, False)),
     "frozen lake reset": (our_resets, (LAKE,)),
-    "frozen lake vector, own": (our_vector, (LAKE, "vector_entry_point")),
-    "frozen lake vector, sync": (our_vector, (LAKE, "sync")),
+    "frozen lake vector": (our_vector, (LAKE,)),
     "tools step, as made": (our_tool_calls, ()),
     "tools reset": (our_resets, (TOOLS,)),
     "webshop step, as made": (our_shop, ()),

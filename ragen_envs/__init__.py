@@ -7,7 +7,7 @@ for you. Nothing here imports torch, and `ragen_trl` uses only the names in ``__
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import TURN_LIMITS, episode_seeds, wilson_interval, wilson_score
+from ragen_envs.baselines import episode_seeds, turn_limits, wilson_interval, wilson_score
 from ragen_envs.bridges import (
     ForeignEnvError,
     GemEnvironment,
@@ -28,16 +28,14 @@ from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
+from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, explain, plan, random_action
 from ragen_envs.pictures.descriptions import description_score
 from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError, TextWorld
-from ragen_envs.thoughts import explain
 from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.turns import AgentTurns
-from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.consistency import consistency, restates
 
@@ -47,7 +45,6 @@ __all__ = [
     "END_THINK",
     "TAGS",
     "THINK",
-    "TURN_LIMITS",
     "AgentTurns",
     "Bandit",
     "CallFormat",
@@ -66,7 +63,6 @@ __all__ = [
     "Tau2",
     "TextEnv",
     "TextFromDiscrete",
-    "TextVectorEnv",
     "TextWorld",
     "Tool",
     "ToolEnv",
@@ -91,38 +87,30 @@ __all__ = [
     "random_action",
     "restates",
     "trl_environment",
+    "turn_limits",
     "verifiers_environment",
     "wilson_interval",
     "wilson_score",
 ]
 
-gymnasium.register(
-    id="ragen/Bandit-v0",
-    entry_point="ragen_envs.bandit:Bandit",
-    vector_entry_point="ragen_envs.vector:bandit_vector",
-)
+gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")
 gymnasium.register(
     id="ragen/BanditRev-v0",
     entry_point="ragen_envs.bandit:Bandit",
-    vector_entry_point="ragen_envs.vector:bandit_vector",
     kwargs={"low_name": "Dragon", "high_name": "Phoenix"},
 )
 gymnasium.register(id="ragen/Countdown-v0", entry_point="ragen_envs.countdown:Countdown")
+gymnasium.register(id="ragen/FrozenLake-v0", entry_point="ragen_envs.frozen_lake:FrozenLake", max_episode_steps=100)
 gymnasium.register(
-    id="ragen/FrozenLake-v0",
+    id="ragen/FrozenLakeNotSlippery-v0",
     entry_point="ragen_envs.frozen_lake:FrozenLake",
-    vector_entry_point="ragen_envs.vector:frozen_lake_vector",
     max_episode_steps=100,
+    kwargs={"is_slippery": False},
 )
-gymnasium.register(
-    id="ragen/Sokoban-v0",
-    entry_point="ragen_envs.sokoban:Sokoban",
-    vector_entry_point="ragen_envs.vector:sokoban_vector",
-)
+gymnasium.register(id="ragen/Sokoban-v0", entry_point="ragen_envs.sokoban:Sokoban")
 gymnasium.register(
     id="ragen/SokobanLarge-v0",
     entry_point="ragen_envs.sokoban:Sokoban",
-    vector_entry_point="ragen_envs.vector:sokoban_vector",
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
 gymnasium.register(id="ragen/TextWorld-v0", entry_point="ragen_envs.textworld:TextWorld")

@@ -5,9 +5,10 @@ to compare it with. A seed gives the same episode here as in `ragen_trl.evaluate
 outcome seed, the same sampling seed.
 """
 
+import contextlib
+import importlib
 import json
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,46 +20,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
 from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.checkout import commit_of
+from ragen_envs.cli.lookup import creator
 from ragen_envs.oracles import TextGym, best_action, random_action
-from ragen_envs.sokoban.env import LEVEL_STEPS, Sokoban
-from ragen_envs.text_env import allowed_actions
+from ragen_envs.text_env import TextEnv, allowed_actions
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
-_PACKAGES = ("ragen-trl", "gymnasium", "numpy")
-
-HORIZONS = {
-    "ragen/Bandit-v0": 1,
-    "ragen/BanditRev-v0": 1,
-    "ragen/Countdown-v0": 1,
-    "ragen/FrozenLake-v0": 10,
-    "ragen/Sokoban-v0": 10,
-    "ragen/SokobanLarge-v0": 10,
-    "ragen/TextWorld-v0": 20,
-    "ragen/Tools-v0": 10,
-    "ragen/ToyShop-v0": 5,
-    "ragen/WebShop-v0": 15,
-}
-"""Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops and tools, their
-defaults; of TextWorld, our own."""
-
-_ONE_SHOT = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
-
-TURN_LIMITS: Mapping[str, dict[str, Any]] = {
-    "ragen/Bandit-v0": {**_ONE_SHOT},
-    "ragen/BanditRev-v0": {**_ONE_SHOT},
-    "ragen/Countdown-v0": {**_ONE_SHOT},
-    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
-    "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
-    "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
-    "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
-}
-"""Limits of a model's turns where they are not 5 turns of 5 actions, 10 in all, which is RAGEN's own. Bandits,
-Countdown and WebShop have RAGEN's (its config/envs.yaml and config/_6_webshop.yaml), ToyShop those of its report. Tools
-and TextWorld have ours: 20 commands are five times what TextWorld's default quests need."""
 
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action from the environment, the number of actions left and the episode's random generator."""
@@ -155,9 +125,7 @@ def episode_seeds(seed: int) -> tuple[int, int]:
 
 
 def default_horizon(spec: EnvSpec | None, otherwise: int | None = None) -> int:
-    """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
-
-    RAGEN's number is for RAGEN's rooms: levels from a file get as many as Sokoban allows them.
+    """The most actions of an episode: `TextEnv.horizon` of the environment's class, else the registered time limit.
 
     Args:
         spec: The specification of the environment; None if it was made without one.
@@ -166,34 +134,51 @@ def default_horizon(spec: EnvSpec | None, otherwise: int | None = None) -> int:
     Raises:
         ValueError: If there is no number.
     """
-    if spec is not None and spec.kwargs.get("levels") is not None and _is_sokoban(spec):
-        return LEVEL_STEPS
-    horizon = None if spec is None else HORIZONS.get(spec.id, spec.max_episode_steps)
-    horizon = otherwise if horizon is None else horizon
+    horizon, kind = None, None if spec is None else _class_of(spec)
+    if spec is not None:
+        horizon = spec.max_episode_steps if kind is None else kind.horizon_with(spec.kwargs) or spec.max_episode_steps
+    horizon = horizon or otherwise
     if horizon is None:
         name = "the environment" if spec is None else spec.id
         raise ValueError(f"{name} has no time limit; say how many actions an episode may take (max_actions)")
     return horizon
 
 
-def _is_sokoban(spec: EnvSpec) -> bool:
-    """Whether an environment's argument `levels` is Sokoban's."""
-    made_by = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    return isinstance(made_by, type) and issubclass(made_by, Sokoban)
-
-
 def default_turns(spec: EnvSpec | None) -> dict[str, Any]:
-    """The limits of `AgentTurns`: those of `TURN_LIMITS`, else turns of up to 5 actions.
+    """The limits of `AgentTurns`: `TextEnv.turn_limits` of the environment's class, else turns of up to 5 actions.
 
     At most 5 of these, or as many as the default horizon, or 10, takes if that is more.
 
     Args:
         spec: The specification of the environment; None if it was made without one.
     """
-    if spec is not None and spec.id in TURN_LIMITS:
-        return dict(TURN_LIMITS[spec.id])
+    kind = None if spec is None else _class_of(spec)
+    if kind is not None and kind.turn_limits is not None:
+        return dict(kind.turn_limits)
     most = default_horizon(spec, 10)
     return {"max_turns": max(min(5, most), -(-most // 5)), "max_actions_per_turn": min(5, most), "max_actions": most}
+
+
+def turn_limits(env_id: str) -> dict[str, int]:
+    """`TextEnv.turn_limits` of a registered environment; empty if its class has none, or if there is no such id.
+
+    Args:
+        env_id: A Gymnasium id, ``module:id`` included.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        kind = _class_of(gymnasium.spec(name))
+    except (gymnasium.error.Error, ImportError, AttributeError):
+        return {}
+    return dict(kind.turn_limits or {}) if kind is not None else {}
+
+
+def _class_of(spec: EnvSpec) -> type[TextEnv] | None:
+    """The class that makes an environment, if it is a `TextEnv`."""
+    made_by = creator(spec)
+    return made_by if isinstance(made_by, type) and issubclass(made_by, TextEnv) else None
 
 
 def measure(
@@ -219,7 +204,7 @@ def measure(
 
     Raises:
         ValueError: If the policy is unknown, a number is out of its range, or there is no default horizon.
-        NoOracleError: If the policy is not registered for the environment.
+        NoOracleError: If the environment has no such policy.
         gymnasium.error.Error: If the id is unknown.
     """
     check_choice("policy", policy, POLICIES)
@@ -231,32 +216,24 @@ def measure(
     horizon = default_horizon(env.spec) if horizon is None else horizon
     played = [_play(env, POLICIES[policy], seed, horizon) for seed in range(first_seed, first_seed + episodes)]
     env.close()
+    solved, returns, lengths = zip(*played, strict=True)
+    low, high = wilson_interval(sum(solved), episodes)
     return Baseline(
         env=env_id,
         env_kwargs=dict(env_kwargs or {}),
         policy=policy,
         horizon=horizon,
         first_seed=first_seed,
-        **_summary(played),
+        n=episodes,
+        successes=sum(solved),
+        success=sum(solved) / episodes,
+        low=low,
+        high=high,
+        mean_return=float(np.mean(returns)),
+        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(episodes)) if episodes > 1 else 0.0,
+        mean_length=float(np.mean(lengths)),
         seconds=time.perf_counter() - began,
     )
-
-
-def _summary(played: Sequence[tuple[bool, float, int]]) -> dict[str, Any]:
-    """The numbers of a `Baseline`, from success, return and length of each episode."""
-    solved, returns, lengths = zip(*played, strict=True)
-    n, successes = len(played), sum(solved)
-    low, high = wilson_interval(successes, n)
-    return {
-        "n": n,
-        "successes": successes,
-        "success": successes / n,
-        "low": low,
-        "high": high,
-        "mean_return": float(np.mean(returns)),
-        "return_stderr": float(np.std(returns, ddof=1) / math.sqrt(n)) if n > 1 else 0.0,
-        "mean_length": float(np.mean(lengths)),
-    }
 
 
 def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, float, int]:
@@ -275,47 +252,25 @@ def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, 
 
 
 def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
-    """Writes rows as JSON, with command, commit, time, versions and seeds. A reader never sees half a file.
-
-    A path that is not an ordinary file, such as ``/dev/stdout``, is written to directly.
+    """Writes rows as JSON, with command, commit, time, versions and seeds.
 
     Args:
-        path: The file; its folder is made if it is missing.
+        path: The file.
         rows: Results of `measure`.
         command: The command line that was run.
 
     Raises:
         OSError: If the file cannot be written.
     """
+    versions = {"python": platform.python_version()}
+    for name in ("ragen-trl", "gymnasium", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):  # source code that was never installed
+            versions[name] = version(name)
     results = {
         "command": command,
         "commit": commit_of(Path(__file__)),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "rows": [row.as_dict() for row in rows],
     }
-    text = json.dumps(results, indent=2) + "\n"
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())  # a rename may reach the disk before the text does
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue  # source code that was never installed
-    return found
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

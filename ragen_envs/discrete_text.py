@@ -19,7 +19,7 @@ from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _OFF = {0, *range(22, 30), 39, 49}  # codes that end a colour or another mark
-_ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+_ESCAPE = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])")
 
 
 def spell_out_colours(text: str) -> str:
@@ -27,7 +27,7 @@ def spell_out_colours(text: str) -> str:
 
     They cannot simply be removed, since Taxi and FrozenLake show the player's place only by a colour. Text with two
     colours is in two brackets; the end of one ends the inner bracket, and a reset with a colour ends all before it.
-    Text that is only bold, or in a colour given by number, becomes ``[marked:…]``. Other escape codes are dropped.
+    Text that is only bold becomes ``[marked:…]``. Other escape codes are dropped.
 
     Example:
         >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
@@ -39,7 +39,7 @@ def spell_out_colours(text: str) -> str:
         nonlocal depth
         if code[2] != "m":
             return ""
-        numbers = _codes([int(number or 0) for number in code[1].split(";") if not number.startswith("?")])
+        numbers = [int(number or 0) for number in code[1].split(";")]
         if _OFF.issuperset(numbers):
             closing, depth = "]" * (depth > 0), max(0, depth - 1)
             return closing
@@ -48,16 +48,6 @@ def spell_out_colours(text: str) -> str:
         return f"{closing}[{_COLOURS[coloured[0]] if coloured else 'marked'}:"
 
     return _ESCAPE.sub(spelled, text)
-
-
-def _codes(numbers: list[int]) -> list[int]:
-    """The codes among the numbers of an escape: after 38 and 48 come an index or three parts of a colour."""
-    codes, rest = [], list(numbers)
-    while rest:
-        codes.append(rest.pop(0))
-        if codes[-1] in (38, 48) and rest:
-            del rest[: {5: 2, 2: 4}.get(rest[0], 0)]
-    return codes
 
 
 class TextFromDiscrete(TextEnv):
@@ -146,20 +136,23 @@ class TextFromDiscrete(TextEnv):
         """
         if describe != "ansi" and not callable(describe):
             raise ValueError(f"describe={describe!r} must be 'ansi' or a function that turns an observation into text")
-        mode = "ansi" if describe == "ansi" else None
-        env = _made(env, mode, env_kwargs)
-        _check_env(env, in_ansi=describe == "ansi")
-        assert isinstance(env.action_space, Discrete)
-        names = _checked_names(actions, env.action_space)
-        longest = max(64, *map(len, names))
-        super().__init__(render_mode=render_mode, max_action_length=longest)
+        if isinstance(env, str):
+            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None, **(env_kwargs or {}))
+        elif env_kwargs:
+            raise ValueError(f"env_kwargs is {dict(env_kwargs)}, but env is made already; make it with them")
+        if not isinstance(env.action_space, Discrete):
+            raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
+        if describe == "ansi" and "ansi" not in env.metadata["render_modes"]:
+            raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
+        if describe == "ansi" and env.render_mode != "ansi":
+            raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
+        if isinstance(actions, str) or len(actions) != env.action_space.n:
+            raise ValueError(f"actions={actions!r} must be {env.action_space.n} names, one for each action")
+        check_action_names(actions)
+        super().__init__(render_mode=render_mode, max_action_length=max(64, *map(len, actions)))
         self.observation_space = Text(max_observation_length, min_length=0, charset=charset)
-        self.env = env
-        self._names = names
-        self._first = int(env.action_space.start)
-        self._instruction = instruction
-        self._is_success = success
-        self._describe = describe
+        self.env, self._names, self._first = env, tuple(actions), int(env.action_space.start)
+        self._instruction, self._is_success, self._describe = instruction, success, describe
         self._seen: Any = None  # the environment's own last observation
         self._env_info: dict[str, Any] = {}
 
@@ -219,30 +212,3 @@ class TextFromDiscrete(TextEnv):
     def close(self) -> None:
         """Closes the environment that this one owns."""
         self.env.close()
-
-
-def _made(
-    env: str | gymnasium.Env[Any, Any], mode: str | None, env_kwargs: Mapping[str, Any] | None
-) -> gymnasium.Env[Any, Any]:
-    if isinstance(env, str):
-        return gymnasium.make(env, render_mode=mode, **(env_kwargs or {}))
-    if env_kwargs:
-        raise ValueError(f"env_kwargs is {dict(env_kwargs)}, but env is made already; make it with them")
-    return env
-
-
-def _check_env(env: gymnasium.Env[Any, Any], in_ansi: bool) -> None:
-    """Raises an error unless the environment has `Discrete` actions and, if asked for, renders itself as text."""
-    if not isinstance(env.action_space, Discrete):
-        raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
-    if in_ansi and "ansi" not in env.metadata["render_modes"]:
-        raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
-    if in_ansi and env.render_mode != "ansi":
-        raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
-
-
-def _checked_names(actions: Sequence[str], space: Discrete) -> tuple[str, ...]:
-    if isinstance(actions, str) or len(actions) != space.n:
-        raise ValueError(f"actions={actions!r} must be {space.n} names, one for each action of {space}")
-    check_action_names(actions)
-    return tuple(actions)

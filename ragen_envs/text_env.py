@@ -6,7 +6,7 @@ separate stream for outcomes, the info keys, and rendering. It knows nothing abo
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,6 +23,18 @@ TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character that our environments write: printable ASCII, newline, and the tick of Sokoban and FrozenLake."""
 
 
+ONE_SHOT = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+"""`TextEnv.turn_limits` of a game that is one answer."""
+
+
+class NoOracleError(EnvError, TypeError):
+    """An environment lacks the method that was asked for."""
+
+    def __init__(self, method: str, env: object) -> None:
+        """Names the method and the environment, and says what to do."""
+        super().__init__(f"{type(env).__name__} has no {method}; write this method of ragen_envs.TextEnv")
+
+
 class SubclassError(EnvError, TypeError):
     """An environment is written in a way that cannot be played; the message says what to change."""
 
@@ -30,7 +42,10 @@ class SubclassError(EnvError, TypeError):
 class TextEnv(gymnasium.Env[str, str], abc.ABC):
     """An environment whose observations and actions are text.
 
-    A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API.
+    A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API. What it
+    knows of its own game are methods that it may write: `best_action`, `random_action`, `demonstrated_action`,
+    `explain` and `difficulty`. They give the rows that a result is compared with, demonstrations for a warm start,
+    thoughts, and a curriculum. They are called after `reset`, change nothing, and draw only from the generator given.
 
     `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
@@ -61,6 +76,13 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
     """Info keys of this environment, with their values when no action was carried out. Values must be immutable."""
+
+    horizon: ClassVar[int | None] = None
+    """Actions of an episode in baselines, where a published number or the author's own is not a limit of the game."""
+
+    turn_limits: ClassVar[Mapping[str, int] | None] = None
+    """`max_turns`, `max_actions_per_turn` and `max_actions` of `AgentTurns` for this game; None for 5 turns of 5
+    actions, 10 in all, which are RAGEN's."""
 
     learnt_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
     """The Gymnasium id and arguments of the environment in which a model plays that learnt from this one; None: here.
@@ -139,6 +161,57 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def about(self) -> dict[str, Any]:
         """Facts for a summary of results, in addition to the arguments, as JSON values. It may ask a server."""
         return {}
+
+    def best_action(self, actions_left: int) -> str:
+        """The oracle: the best next action, where `actions_left` may follow, this one included; at least 1.
+
+        Raises:
+            NoOracleError: If the environment has none.
+        """
+        raise NoOracleError("best_action", self)
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """A uniformly random valid action. A free-form environment overrides this.
+
+        Raises:
+            NoOracleError: If actions are free text and nothing says how to draw one.
+        """
+        if self.actions is None:
+            raise NoOracleError("random_action", self)
+        return self.actions[rng.integers(len(self.actions))]
+
+    def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+        """An action of a demonstration: the best one or, with probability `noise`, a random one.
+
+        A free-form environment may override it with mistakes that suit it: from texts that are random as a whole, a
+        model learns to ignore the task.
+        """
+        at_random = noise > 0.0 and rng.random() < noise
+        return self.random_action(rng) if at_random else self.best_action(actions_left)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """One or two true sentences that lead to an answer with these actions, at least one.
+
+        The rules: they say nothing that a player cannot know, such as outcomes, seeds or values; the last action that
+        they name is the first of the answer; an action that plainly does not lead on is tried, and nothing praises it.
+
+        Raises:
+            NoOracleError: If the environment has no thoughts.
+        """
+        raise NoOracleError("explain", self)
+
+    def difficulty(self) -> float:
+        """How hard the present state is; larger is harder. Only numbers of one environment can be compared.
+
+        Raises:
+            NoOracleError: If the environment does not say.
+        """
+        raise NoOracleError("difficulty", self)
+
+    @classmethod
+    def horizon_with(cls, arguments: Mapping[str, Any]) -> int | None:
+        """`horizon`, where the environment is made with these arguments."""
+        return cls.horizon
 
     @abc.abstractmethod
     def _start(self, options: Mapping[str, Any]) -> str:

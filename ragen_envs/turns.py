@@ -288,6 +288,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         if not self._env_info.get("action_is_valid", True):
             turn.invalid.append(text)
             return
+        if self._terminated and "success" not in self._env_info:
+            gymnasium.logger.warn(f"{self.unwrapped} ended without 'success' in its info, which counts as a failure")
         self._actions_used += 1
         turn.actions.append(name)
         turn.rewards.append(float(reward))

@@ -3,6 +3,7 @@
 The numbers are those of RAGEN's code. Its paper has 0.15 for the safe arm, which ``low_reward=0.15`` sets.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_action_names, check_probability
 from ragen_envs.bandit.picture import draw_bandit
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import ONE_SHOT, TextEnv
+from ragen_envs.wording import listed, pick
 
 TRAIN_PAIRS = (
     *(("Teacher", "Trader"), ("Nurse", "StartupFounder"), ("Librarian", "Investor"), ("Accountant", "StockBroker")),
@@ -38,6 +40,41 @@ NAME_SETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """Values of ``names="..."`` of `Bandit`: for each bandit the low arms, then the high one."""
 
 DEFAULT_NAMES = ("Phoenix", "Dragon")
+
+STEADY = frozenset(
+    "Phoenix Teacher Nurse Librarian Accountant Engineer Pharmacist Clerk Technician Planner Postman Banker Gardener "
+    "Receptionist Archivist Bookkeeper SocialWorker Mechanic Secretary Cashier CivilServant Baker Plumber Tailor Judge "
+    "Farmer Dentist Butcher BusDriver Florist Barber Weaver Waiter Beekeeper Optician Shepherd Carpenter Tutor Janitor "
+    "BookSeller Porter Cleaner Translator Bricklayer Butler Cobbler Vet Monk Historian Registrar Curator Notary Typist "
+    "Caretaker Usher Bellhop Innkeeper".split()
+)
+"""Names of a regular life, and a bird that always comes back."""
+
+DARING = frozenset(
+    "Dragon Trader StartupFounder Investor StockBroker RealEstateAgent Musician Freelancer Youtuber Artist Pilot "
+    "VentureCapitalist Cryptominer Explorer Filmmaker Consultant Photographer GameDesigner Entrepreneur DataScientist "
+    "StartupAccelerator Sailor Poet Actor Hunter Diver HorseRider Magician Dancer Juggler Detective Climber Drummer "
+    "Racer Smuggler Stuntman Singer TightropeWalker Inventor Boxer Astronaut Knight Wizard Pirate Gambler Spy Skydiver "
+    "Surfer Clown Acrobat Trapper Jockey Prospector".split()
+)
+"""Names of an uncertain life, and a beast."""
+
+_SAYS = {
+    True: (
+        "sounds steady",
+        "stands for safety",
+        "suggests a calm and regular life",
+        "symbolises security",
+        "is steady",
+    ),
+    False: ("sounds daring", "stands for risk", "suggests a bold venture", "symbolises chance and ambition", "is bold"),
+}
+_CHOICES = {  # by whether the name is steady; None: without a reason
+    True: ("I prefer what is steady:", "I take the safe name,", "I play it safe and choose", "Steady it is:"),
+    False: ("I prefer what is bold:", "I take the risky name,", "I take the risk and choose", "Boldness it is:"),
+    None: ("I choose", "I pull", "My choice is", "I pick"),
+}
+_NAMES_ONLY = ("The machines are {names}, and I know only their names.", "I can choose between {names}.")
 
 
 class Bandit(TextEnv):
@@ -84,6 +121,11 @@ class Bandit(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"arm": ""}
+    horizon = 1
+    turn_limits = ONE_SHOT
+
+    high_name: str
+    """The high arm of this episode; all others are low ones."""
 
     def __init__(
         self,
@@ -129,7 +171,7 @@ class Bandit(TextEnv):
         self.low_reward = low_reward
         self.high_reward = high_reward
         self.high_probability = high_probability
-        self._high_name = self._bandits[0][-1]
+        self.high_name = self._bandits[0][-1]
         # Sorted until the first reset, so that the order never gives the roles away.
         self._arms = tuple(sorted(self._bandits[0]))
         self._pulled = ""
@@ -154,20 +196,37 @@ class Bandit(TextEnv):
         """The names, in this episode's order."""
         return self._arms
 
-    @property
-    def high_name(self) -> str:
-        """The high arm of this episode; all others are low ones."""
-        return self._high_name
-
     def expected_reward(self, arm: str) -> float:
         """Mean pay-out of an arm, given by its name from `actions`."""
-        return self.high_reward * self.high_probability if arm == self._high_name else self.low_reward
+        return self.high_reward * self.high_probability if arm == self.high_name else self.low_reward
+
+    def best_action(self, actions_left: int) -> str:
+        """The high arm."""
+        return max(self.actions, key=self.expected_reward)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """What the names stand for: they sound steady or daring, as most people would say.
+
+        Nothing looks at what an arm pays, so the thought is the same whichever arm is the better one.
+        """
+        chosen = actions[0]
+        sounds = {name: name in STEADY for name in self.actions if name in STEADY | DARING}
+        told = list(sounds) if len(sounds) < 2 or rng.random() < 0.7 or chosen not in sounds else [chosen]
+        if not sounds or chosen not in sounds and rng.random() < 0.5:
+            said = pick(rng, *_NAMES_ONLY).format(names=listed(self.actions))
+            return f"{said} {pick(rng, *_CHOICES[None])} {chosen}."
+        said = listed([f"{_in_prose(name)} {pick(rng, *_SAYS[sounds[name]])}" for name in told])
+        kind = sounds.get(chosen)
+        # A choice may say why only where the names differ in it.
+        is_told = kind is not None and (len(set(sounds.values())) == 2) and rng.random() < 0.6
+        choice = pick(rng, *_CHOICES[kind if is_told else None])
+        return f"{said[0].upper()}{said[1:]}. {choice} {chosen}."
 
     def _start(self, options: Mapping[str, Any]) -> str:
         # A single bandit needs no draw and two arms need one, so that seeds mean what they did before there were more.
         is_single = len(self._bandits) == 1
         bandit = self._bandits[0 if is_single else self.np_random.integers(len(self._bandits))]
-        self._high_name = bandit[-1]
+        self.high_name = bandit[-1]
         arms = list(bandit[::-1])
         for last in range(len(arms) - 1, 0, -1):  # Fisher-Yates shuffle
             other = int(self.np_random.random() * (last + 1))
@@ -177,7 +236,7 @@ class Bandit(TextEnv):
         return f"Machines: {', '.join(self._arms)}"
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        success = action == self._high_name
+        success = action == self.high_name
         if success:
             reward = self.high_reward if self.outcome_random.random() < self.high_probability else 0.0
         else:
@@ -187,7 +246,7 @@ class Bandit(TextEnv):
         return f"{action}: {reward:g} points", float(reward), True, info
 
     def _picture(self) -> NDArray[np.uint8]:
-        return draw_bandit(self._arms, self._pulled, self._pay_out)
+        return draw_bandit(self._arms, self._pulled, self._pay_out).copy()
 
 
 def _read_names(names: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -204,3 +263,13 @@ def _read_names(names: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], 
         raise ValueError("names=[] is empty; give two or more names, as in [['Teacher', 'Trader']]")
     return tuple(map(tuple, names))
 
+
+def _in_prose(name: str) -> str:
+    """A name in a sentence.
+
+    Example:
+        >>> _in_prose("RealEstateAgent"), _in_prose("Phoenix")
+        ('a real estate agent', 'a phoenix')
+    """
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

@@ -54,21 +54,6 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
         raise EnvironmentChoiceError(f"{env_id} with --env_kwargs '{json.dumps(env_kwargs)}': {error}") from error
 
 
-def read_env_kwargs(text: str) -> dict[str, Any]:
-    """Reads keyword arguments written as a JSON object.
-
-    Raises:
-        EnvironmentChoiceError: If the text is not a JSON object.
-    """
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise EnvironmentChoiceError(f"{text!r} is not JSON ({error}); write '{{\"size\": 8}}'") from None
-    if not isinstance(found, dict):
-        raise EnvironmentChoiceError(f"{text!r} is not a JSON object; write '{{\"size\": 8}}'")
-    return found
-
-
 def one_line(env_id: str) -> str:
     """One line about a registered environment: the first line of its docstring, and the arguments that its id sets."""
     spec = gymnasium.spec(env_id)

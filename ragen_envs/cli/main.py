@@ -5,22 +5,31 @@ A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, b
 
 import argparse
 import io
+import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 
-from ragen_envs.baselines import POLICIES, Baseline, default_horizon, default_turns, measure, write_results
-from ragen_envs.cli import keyboard
-from ragen_envs.cli.games import Moves, Replies, key_bindings, play, turns_of
-from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
+from ragen_envs.baselines import POLICIES, default_horizon, default_turns, measure, write_results
+from ragen_envs.cli.lookup import environment_ids, make_named, one_line
 from ragen_envs.cli.page import NoPictureError, describe, read_rows, write_page
-from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
+from ragen_envs.cli.play import (
+    Game,
+    by_keys,
+    by_lines,
+    by_policy,
+    has_keys,
+    key_bindings,
+    keyboard,
+    play,
+    turns_of,
+)
 from ragen_envs.errors import EnvError
 from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.solver import SearchLimitError
@@ -38,7 +47,6 @@ _EXAMPLES = """examples:
 """
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
-_DELAY = 0.5  # seconds between a policy's moves on a terminal
 
 
 class _MistakeError(EnvError):
@@ -66,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     options = parser.parse_args(arguments, argparse.Namespace(arguments=arguments))
     try:
-        options.run(options)
+        return int(options.run(options) or 0)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
@@ -76,18 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (EnvError, gymnasium.error.DependencyNotInstalled) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    prog = "python -m ragen_envs"
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=prog, description="See, play and measure the environments.", epilog=_EXAMPLES)
-    parser.formatter_class = raw
+    parser = _Parser(prog="python -m ragen_envs", description=__doc__, epilog=_EXAMPLES, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="{play,baselines,describe,list}")
 
-    one = commands.add_parser("play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES)
-    one.formatter_class = raw
+    one = commands.add_parser(
+        "play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES, formatter_class=raw
+    )
     one.set_defaults(run=_play)
     one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; or your own module:id")
     one.add_argument("--seed", type=_natural, default=0, help="of the first episode (default 0); r goes to the next")
@@ -97,8 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     for policy in POLICIES:
         words = f"watch the {policy} policy for one episode"
         watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
-    words = f"seconds between its moves (default {_DELAY} on a terminal, else 0)"
-    one.add_argument("--delay", type=_seconds, help=words)
+    one.add_argument("--delay", type=float, help="seconds between its moves (default 0.5 on a terminal, else 0)")
     turns = one.add_argument_group("with --text, as in ragen_trl")
     turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as the games' own)")
     turns.add_argument("--max_actions_per_turn", type=_positive, help="actions per reply (default: the same)")
@@ -120,8 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     words = "write the page and a moving picture there (default: print the page)"
     page.add_argument("--out", type=Path, metavar="FOLDER", help=words)
 
-    listed = commands.add_parser("list", help="the environments there are")
-    listed.set_defaults(run=_list)
+    commands.add_parser("list", help="the environments there are").set_defaults(run=_list)
     return parser
 
 
@@ -131,33 +135,30 @@ def _add_env_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _play(options: argparse.Namespace) -> None:
-    env = make_named(options.env, options.env_kwargs)
+    env, policy, seed = make_named(options.env, options.env_kwargs), options.policy, options.seed
     if not isinstance(env.unwrapped, TextEnv):
         raise _MistakeError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
     max_actions = options.max_actions or _horizon(env)
-    if options.policy is not None:  # one that is not there is told before anything is shown
-        env.reset(seed=options.seed)
-        POLICIES[options.policy](env, max_actions, np.random.default_rng(options.seed))
-    has_keys = bool(key_bindings(env.unwrapped.actions)) and keyboard.is_available()
-    if options.policy is None and has_keys and not options.text:
-        with keyboard.Keyboard(sys.stdin.fileno()) as keys:
-            moves = Moves(env, options.env, max_actions, screen=True)
-            play(moves, KeyPlayer(keys.read), _show_screen, options.seed)
-        return
-    game: Moves | Replies
-    if options.policy is not None and not options.text:
-        game = Moves(env, options.env, max_actions)
-    else:
+    if policy is not None:  # one that is not there is told before anything is shown
+        env.reset(seed=seed)
+        POLICIES[policy](env, max_actions, np.random.default_rng(seed))
+    has_bindings = policy is None and not options.text and bool(key_bindings(env.unwrapped.actions)) and has_keys()
+    limits = {"max_turns": max_actions, "max_actions_per_turn": 1, "max_actions": max_actions}
+    as_model = options.text or (policy is None and not has_bindings)
+    if as_model:
         limits = {name: getattr(options, name) or limit for name, limit in default_turns(env.spec).items()}
-        game = Replies(turns_of(env, **limits, think=not options.no_think), options.env)
-    if options.policy is None:
+    think = as_model and not options.no_think
+    game = Game(turns_of(env, **limits, think=think), options.env)
+    if has_bindings:
+        with keyboard(sys.stdin.fileno()) as read_key:
+            play(game, by_keys(read_key), lambda _: _say(_CLEAR + game.screen()), seed)
+    elif policy is not None:
+        delay = (0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
+        play(game, by_policy(policy, seed, delay, _say), _say, seed)
+    else:
         if sys.stdin.isatty():
             _say(game.help())
-        play(game, LinePlayer(_read_line), _say, options.seed)
-    else:
-        delay = (_DELAY if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
-        show_move = _say if options.text else None
-        play(game, PolicyPlayer(options.policy, options.seed, delay, show_move), _say, options.seed)
+        play(game, by_lines(_read_line), _say, seed)
 
 
 def _baselines(options: argparse.Namespace) -> None:
@@ -167,34 +168,33 @@ def _baselines(options: argparse.Namespace) -> None:
         env = make_named(env_id, options.env_kwargs)
         horizons[env_id] = options.max_actions or _horizon(env)
         env.close()
-    if options.json is not None:
-        _check_writable(options.json)
+    try:
+        if options.json is not None:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.open("a").close()
+    except OSError as error:
+        raise _MistakeError(f"--json {options.json} cannot be written: {error}") from error
     width = max(map(len, envs))
     heads = ("environment", "policy", "actions", "success [95 %]", "return", "length", "n", "seconds")
     _say(_ROW.format(*heads, width=width))
     rows = []
     for env_id in envs:
         for policy in POLICIES:
-            _note_progress(f"{env_id} {policy} …")
             try:
                 row = measure(
                     env_id, policy, horizons[env_id], options.episodes, options.env_kwargs, first_seed=options.seed
                 )
             except (NoOracleError, SearchLimitError, HiddenGoalError) as error:
-                _note_progress("")
                 print(f"left out: {error}", file=sys.stderr)
                 continue
-            _note_progress("")
-            _say(_ROW.format(*_cells(row), width=width))
+            success = f"{row.success:.3f} [{row.low:.3f}, {row.high:.3f}]"
+            numbers = (f"{row.mean_return:.3f}", f"{row.mean_length:.2f}", row.n, f"{row.seconds:.1f}")
+            _say(_ROW.format(env_id, policy, row.horizon, success, *numbers, width=width))
             rows.append(row)
     if not rows:
-        raise _MistakeError("nothing was measured, because no policy is registered for these environments")
+        raise _MistakeError("nothing was measured, because these environments have no policies")
     if options.json is not None:
-        command = shlex.join(["python", "-m", "ragen_envs", *options.arguments])
-        try:
-            write_results(options.json, rows, command)
-        except OSError as error:
-            raise _MistakeError(f"--json {options.json} cannot be written: {error}") from error
+        write_results(options.json, rows, shlex.join(["python", "-m", "ragen_envs", *options.arguments]))
         _say(f"written to {options.json}")
 
 
@@ -216,20 +216,15 @@ def _describe(options: argparse.Namespace) -> None:
         _say(describe(options.env, rows).rstrip())
         return
     try:
-        written = _written(options.out, options.env, rows)
+        try:
+            written = write_page(options.out, options.env, rows)
+        except NoPictureError as error:
+            print(f"left out: the moving picture, because {error}", file=sys.stderr)
+            written = write_page(options.out, options.env, rows, pictured=False)
     except OSError as error:
         raise _MistakeError(f"--out {options.out} cannot be written: {error}") from error
     for path in written:
         _say(f"written to {path}")
-
-
-def _written(folder: Path, env_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """The files of a page; without its picture where the package that draws is not installed."""
-    try:
-        return write_page(folder, env_id, rows)
-    except NoPictureError as error:
-        print(f"left out: the moving picture, because {error}", file=sys.stderr)
-        return write_page(folder, env_id, rows, pictured=False)
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -246,26 +241,14 @@ def _horizon(env: gymnasium.Env[str, str]) -> int:
         raise _MistakeError(f"{env.spec.id} has no time limit; say how many actions: --max_actions 10") from None
 
 
-def _check_writable(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _MistakeError(f"--json {path} cannot be written: {error}") from error
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise _MistakeError(f"--json {path} cannot be written; name a file in a folder that you may write to")
-
-
-def _cells(row: Baseline) -> tuple[str, ...]:
-    success = f"{row.success:.3f} [{row.low:.3f}, {row.high:.3f}]"
-    numbers = (f"{row.mean_return:.3f}", f"{row.mean_length:.2f}", str(row.n), f"{row.seconds:.1f}")
-    return (row.env, row.policy, str(row.horizon), success, *numbers)
-
-
 def _env_kwargs(text: str) -> dict[str, Any]:
     try:
-        return read_env_kwargs(text)
-    except EnvironmentChoiceError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error}); write '{{\"size\": 8}}'") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object; write '{{\"size\": 8}}'")
+    return found
 
 
 def _natural(text: str) -> int:
@@ -280,16 +263,6 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
-    return found
-
-
 def _read_line() -> str | None:
     """A line from the terminal or the pipe. Lines from a pipe are printed, so that the output can be read."""
     if sys.stdin.isatty():
@@ -299,22 +272,10 @@ def _read_line() -> str | None:
             _say("")
             return None
     line = sys.stdin.readline()
-    if not line:
-        return None
-    _say(f"> {line.rstrip()}")
-    return line
+    if line:
+        _say(f"> {line.rstrip()}")
+    return line or None
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
-
-
-def _show_screen(text: str) -> None:
-    _say(_CLEAR + text)
-
-
-def _note_progress(text: str) -> None:
-    """Shows the current work, in a line that the next one overwrites; nothing if the output is not a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-

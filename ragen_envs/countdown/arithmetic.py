@@ -1,9 +1,10 @@
 """Arithmetic on a few whole numbers: reading expressions, writing random ones, and finding one with a given value.
 
-Values are exact fractions, so that rounding never decides whether an answer is right. Nothing is passed to `eval`, and
-no text makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with an explicit stack.
+Values are exact fractions, so rounding never decides whether an answer is right. Nothing is passed to `eval`: Python's
+own parser reads at most `MAX_LENGTH` characters of numbers, operators and parentheses.
 """
 
+import ast
 import functools
 import operator
 import re
@@ -21,8 +22,8 @@ MOST_NUMBERS = 6
 """The most numbers that `solve` takes. To show that there is no solution takes under a second; with more far longer."""
 
 _APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-_NEGATE = "~"  # a minus sign, as distinct from the operator; it binds strongest
-_STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, _NEGATE: 3}
+_SYMBOLS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SPELLINGS = str.maketrans("×÷−", "*/-")
 _ALPHABET = set("0123456789+-*/() ")
 _TOKEN = re.compile(r"[0-9]+|[-+*/()]")
@@ -57,6 +58,19 @@ class Expression:
     value: Fraction | None
     operations: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
 
+    def steps(self) -> list[str]:
+        """The operations with their results, in the order in which they are carried out.
+
+        Example:
+            >>> parse("(3 + 4) * 5 - 6").steps()
+            ['3 + 4 = 7', '7 * 5 = 35', '35 - 6 = 29']
+        """
+        return [f"{_spelled(one.left)} {one.symbol} {_spelled(one.right)} = {one.value}" for one in self.operations]
+
+
+def _spelled(part: Fraction) -> str:
+    return str(part) if part >= 0 and part.denominator == 1 else f"({part})"
+
 
 def parse(text: str) -> Expression | None:
     """Reads an expression.
@@ -73,65 +87,50 @@ def parse(text: str) -> Expression | None:
         >>> parse("3 4") is None
         True
     """
-    spelled: list[str] = []
-    numbers: list[int] = []
-    values: list[Fraction | None] = []
-    waiting: list[str] = []  # operators whose right operand is not complete, and open parentheses
-    done: list[Operation] = []
-    needs_operand = True
-    for token in _tokens(text):
-        if needs_operand and token.isdigit():
-            numbers.append(int(token))
-            values.append(Fraction(numbers[-1]))
-            spelled.append(str(numbers[-1]))
-            needs_operand = False
-        elif needs_operand and token in "(-":
-            waiting.append("(" if token == "(" else _NEGATE)
-            spelled.append(token)
-        elif not needs_operand and token in OPERATORS:
-            _reduce(values, waiting, _STRENGTH[token], done)
-            waiting.append(token)
-            spelled.append(f" {token} ")
-            needs_operand = True
-        elif not needs_operand and token == ")":
-            _reduce(values, waiting, 0, done)
-            if not waiting:
-                return None
-            waiting.pop()
-            spelled.append(token)
-        else:
-            return None
-    canonical = "".join(spelled)
-    if needs_operand or len(canonical) > MAX_LENGTH:
-        return None
-    _reduce(values, waiting, 0, done)
-    return None if waiting else Expression(canonical, tuple(numbers), values[0], tuple(done))  # an open "(" waits
-
-
-def _tokens(text: str) -> list[str]:
-    """The numbers, operators and parentheses before the result; an empty list if there is anything else."""
     text = text.strip()
     if len(text) > MAX_LENGTH:
-        return []
+        return None
     text, equals, result = " ".join(text.split()).translate(_SPELLINGS).partition("=")
     if (equals and not _RESULT.fullmatch(result)) or not set(text) <= _ALPHABET:
-        return []
-    return _TOKEN.findall(text)
-
-
-def _reduce(values: list[Fraction | None], waiting: list[str], strength: int, done: list[Operation]) -> None:
-    """Carries out the operators on top of the stack that bind at least as strongly, up to a parenthesis."""
-    while waiting and waiting[-1] != "(" and _STRENGTH[waiting[-1]] >= strength:
-        symbol = waiting.pop()
-        right = values.pop()
-        if symbol == _NEGATE:
-            values.append(None if right is None else -right)
+        return None
+    spelled: list[str] = []
+    needs_operand = True
+    for token in _TOKEN.findall(text):
+        if token.isdigit():
+            token, opens, closes = str(int(token)), True, True
         else:
-            left = values.pop()
+            opens, closes = token == "(" or (token == "-" and needs_operand), token == ")"
+        if opens != needs_operand:
+            return None
+        spelled.append(token if opens or closes else f" {token} ")
+        needs_operand = not closes
+    canonical = "".join(spelled)
+    try:
+        tree = ast.parse(canonical, mode="eval").body
+    except SyntaxError:  # nothing, an operator without its operand, or a parenthesis without its partner
+        return None
+    if len(canonical) > MAX_LENGTH:
+        return None
+    numbers: list[int] = []
+    done: list[Operation] = []
+
+    def value_of(node: ast.expr) -> Fraction | None:
+        if isinstance(node, ast.BinOp):
+            left, right = value_of(node.left), value_of(node.right)
+            symbol = _SYMBOLS[type(node.op)]
             value = None if left is None or right is None else _apply(symbol, left, right)
-            values.append(value)
             if left is not None and right is not None and value is not None:
                 done.append(Operation(left, symbol, right, value))
+            return value
+        if isinstance(node, ast.UnaryOp):
+            operand = value_of(node.operand)
+            return None if operand is None else -operand
+        assert isinstance(node, ast.Constant) and isinstance(node.value, int)
+        numbers.append(node.value)
+        return Fraction(node.value)
+
+    value = value_of(tree)
+    return Expression(canonical, tuple(numbers), value, tuple(done))
 
 
 def _apply(symbol: str, left: Fraction, right: Fraction) -> Fraction | None:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, parse, random_expression
-from ragen_envs.text_env import TextEnv
+from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, parse, random_expression, solve
+from ragen_envs.text_env import ONE_SHOT, TextEnv
+from ragen_envs.wording import listed, pick
 
 SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
 LARGEST_NUMBER = 1_000_000
@@ -72,6 +73,17 @@ class Countdown(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"value": "", "uses_the_numbers": False}
+    horizon = 1
+    turn_limits = ONE_SHOT
+
+    numbers: tuple[int, ...]
+    """The numbers to use. Exists after `reset`."""
+
+    target: int
+    """The value to reach. Exists after `reset`."""
+
+    operators: str
+    """Operators that suffice to reach the target."""
 
     def __init__(
         self,
@@ -98,7 +110,7 @@ class Countdown(TextEnv):
             raise ValueError(f"counts={counts!r} must be one or more integers from 2 to {MOST_NUMBERS}")
         self._number_range = _checked_range("number_range", number_range, 1)
         self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
-        self._operators = operators
+        self.operators = operators
         super().__init__(render_mode=render_mode, max_observation_length=4 * MAX_LENGTH, max_action_length=MAX_LENGTH)
         for count in self._counts:
             self._prove_possible(count)
@@ -112,28 +124,46 @@ class Countdown(TextEnv):
             "Example: for the numbers 2, 3, 4 and the target 20 an answer is (2 + 3) * 4"
         )
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers to use. Exists after `reset`."""
-        return self._numbers
+    def best_action(self, actions_left: int) -> str:
+        """A solution."""
+        solution = solve(self.numbers, self.target, self.operators)
+        assert solution is not None  # tasks are made of a solution
+        return solution
 
-    @property
-    def target(self) -> int:
-        """The value to reach. Exists after `reset`."""
-        return self._target
+    def random_action(self, rng: np.random.Generator) -> str:
+        """A uniformly random expression of the numbers."""
+        return random_expression(self.numbers, rng)
 
-    @property
-    def operators(self) -> str:
-        """Operators that suffice to reach the target."""
-        return self._operators
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """The arithmetic, one operation after the other."""
+        expression = parse(actions[0])
+        numbers = listed([str(number) for number in self.numbers])
+        target = self.target
+        task = pick(rng, f"From {numbers} I want {target}", f"The target is {target}", f"I need {target}")
+        if expression is None or expression.value is None or not expression.numbers[1:]:
+            return f"{task}{pick(rng, ', and I try', '. I try', '. Let me try')} {actions[0]}."
+        steps = listed(expression.steps())
+        if expression.value == target and sorted(expression.numbers) == sorted(self.numbers):
+            return pick(
+                rng,
+                f"{task}, and {steps}. So I answer {actions[0]}.",
+                f"{steps}, so the answer is {actions[0]}.",
+                f"{task}: {steps}. This uses every number once, as in {actions[0]}.",
+                f"{steps}. That is the target, and I write {actions[0]}.",
+            )
+        return pick(rng, f"{task}, and {steps}. I try {actions[0]}.", f"{steps}. {task}, but let me try {actions[0]}.")
+
+    def difficulty(self) -> float:
+        """Numbers to combine."""
+        return float(len(self.numbers))
 
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
         task = None
         while task is None:  # it ends, because `__init__` has found such tasks
             task = self._draw(count, self.np_random)
-        self._numbers, self._target = task
-        return f"Numbers: {', '.join(map(str, self._numbers))}\nTarget: {self._target}"
+        self.numbers, self.target = task
+        return f"Numbers: {', '.join(map(str, self.numbers))}\nTarget: {self.target}"
 
     def _parse_action(self, text: str) -> str | None:
         expression = parse(text)
@@ -142,13 +172,13 @@ class Countdown(TextEnv):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         expression = parse(action)
         assert expression is not None  # `_parse_action` returned its canonical text
-        uses_the_numbers = sorted(expression.numbers) == sorted(self._numbers)
-        success = uses_the_numbers and expression.value == self._target
+        uses_the_numbers = sorted(expression.numbers) == sorted(self.numbers)
+        success = uses_the_numbers and expression.value == self.target
         value = "undefined" if expression.value is None else str(expression.value)
         if success:
             reward, verdict = SOLVED_REWARD, "Correct."
         elif uses_the_numbers:
-            reward, verdict = NUMBERS_REWARD, f"The target is {self._target}."
+            reward, verdict = NUMBERS_REWARD, f"The target is {self.target}."
         else:
             reward, verdict = 0.0, "Use each of the numbers exactly once."
         info = {"success": success, "action_is_effective": True, "value": value, "uses_the_numbers": uses_the_numbers}
@@ -158,7 +188,7 @@ class Countdown(TextEnv):
         """The numbers and the target of a random expression; None if its value cannot be a target."""
         low, high = self._number_range
         numbers = tuple(rng.integers(low, high + 1, size=count).tolist())
-        expression = parse(random_expression(numbers, rng, self._operators))
+        expression = parse(random_expression(numbers, rng, self.operators))
         assert expression is not None
         value = expression.value
         if value is None or value.denominator != 1 or not self._target_range[0] <= value <= self._target_range[1]:
@@ -170,6 +200,6 @@ class Countdown(TextEnv):
         if not any(self._draw(count, rng) for _ in range(MAX_TRIES)):
             raise ValueError(
                 f"none of {MAX_TRIES} random expressions over {count} numbers from {self._number_range} with the "
-                f"operators {self._operators!r} has its value in {self._target_range}; widen a range or allow more "
+                f"operators {self.operators!r} has its value in {self._target_range}; widen a range or allow more "
                 "operators"
             )

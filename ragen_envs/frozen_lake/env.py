@@ -3,7 +3,7 @@
 `maps` draws the lakes, `picture` paints them, `oracle` plans on them; here they are played.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +11,21 @@ from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_flags, check_integer, check_probability
 from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
-from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, draw_start, neighbours
-from ragen_envs.frozen_lake.picture import draw_lake
+from ragen_envs.frozen_lake.maps import (
+    ACTIONS,
+    GOAL,
+    HOLE,
+    HORIZON_STEP,
+    ICE,
+    Lake,
+    distances,
+    draw_start,
+    lake_policy,
+    neighbours,
+)
+from ragen_envs.pictures.tiles import draw_lake
 from ragen_envs.text_env import TextEnv
+from ragen_envs.wording import PLACES, TRIALS, pick, way
 
 PICTURED = "pale ice, dark round holes, a flag at the goal, you in a green coat"
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
@@ -65,6 +77,14 @@ class FrozenLake(ListsCoordinates, TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}
+    horizon = 10
+    actions = ACTIONS
+
+    lake: Lake
+    """The current map and its physics. Exists after `reset`."""
+
+    position: int
+    """The player's tile, row-major from 0. Exists after `reset`."""
 
     def __init__(
         self,
@@ -120,29 +140,38 @@ class FrozenLake(ListsCoordinates, TextEnv):
         slippery = " The ice is slippery: you may slide to the side instead." if self._move_probability < 1.0 else ""
         return f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}"
 
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The four moves."""
-        return ACTIONS
+    def best_action(self, actions_left: int) -> str:
+        """The move that makes it most probable to reach the goal in time; see `maps.lake_policy`.
 
-    @property
-    def lake(self) -> Lake:
-        """The current map and its physics. Exists after `reset`."""
-        return self._lake
+        Raises:
+            ValueError: If `actions_left` is below 1.
+        """
+        if actions_left < 1:
+            raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
+        horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
+        return ACTIONS[lake_policy(self.lake, horizon)[actions_left - 1, self.position]]
 
-    @property
-    def position(self) -> int:
-        """The player's tile, row-major from 0. Exists after `reset`."""
-        return self._position
+    def difficulty(self) -> float:
+        """Moves of a shortest path, if nothing slips."""
+        return float(distances(self.lake).get(self.position, float("inf")))
 
-    @property
-    def shows_coordinates(self) -> bool:
-        """Whether observations list where player, holes and goal are."""
-        return self._coordinates
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """Where the goal lies, which hole is near, and where to go. All of it can be seen on the map."""
+        lake, here, action = self.lake, self.position, actions[0]
+        if lake.tiles[here] != ICE:
+            return f"The walk is over, and I try {action}."
+        find = _slippery_reason if lake.is_slippery else _firm_reason
+        reason = find(lake, here, action, rng) or pick(rng, *TRIALS)
+        at, there = divmod(here, lake.size), divmod(lake.tiles.index(GOAL), lake.size)
+        lies = way(there[0] - at[0], there[1] - at[1], rng)
+        said = [f"The goal is {lies}", f"I see the goal {lies}", f"From here the goal lies {lies}", f"Goal: {lies}"]
+        if self._coordinates:
+            said += [f"I am at {at} and the goal is at {there}, {lies}", f"The goal at {there} is {lies} from {at}"] * 2
+        return f"{pick(rng, *said)}{reason} {action}."
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        tiles, self._position = draw_start(self.np_random, self._size, self._frozen_prob, self._random_start)
-        self._lake = Lake(self._size, tiles, self._move_probability)
+        tiles, self.position = draw_start(self.np_random, self._size, self._frozen_prob, self._random_start)
+        self.lake = Lake(self._size, tiles, self._move_probability)
         rows = (tiles[first : first + self._size] for first in range(0, len(tiles), self._size))
         self._map_text = "\n".join(rows)
         return self._text()
@@ -155,26 +184,99 @@ class FrozenLake(ListsCoordinates, TextEnv):
             slipped = level >= self._move_probability
             if slipped:
                 move += -1 if level < (1.0 + self._move_probability) / 2 else 1
-        before = self._position
-        self._position = neighbours(self._size)[before][move % 4]
-        tile = self._lake.tiles[self._position]
+        before = self.position
+        self.position = neighbours(self._size)[before][move % 4]
+        tile = self.lake.tiles[self.position]
         success = tile == GOAL
-        info = {"success": success, "action_is_effective": self._position != before, "slipped": slipped}
+        info = {"success": success, "action_is_effective": self.position != before, "slipped": slipped}
         return self._text(), float(success), tile != ICE, info
 
     def _text(self) -> str:
         """The map with the player on it."""
-        at = self._position + self._position // self._size  # one newline per row above
+        at = self.position + self.position // self._size  # one newline per row above
         player = PLAYER_ON[self._map_text[at]]
         return f"{self._map_text[:at]}{player}{self._map_text[at + 1 :]}{self._coordinate_text()}"
 
     def _squares(self) -> tuple[dict[str, list[int]], int]:
         """The player, the holes and the goal by name, and the lake's width."""
-        named: dict[str, list[int]] = {"You": [self._position], "Holes": [], "Goal": []}
-        for tile, symbol in enumerate(self._lake.tiles):
+        named: dict[str, list[int]] = {"You": [self.position], "Holes": [], "Goal": []}
+        for tile, symbol in enumerate(self.lake.tiles):
             if symbol != ICE:
                 named["Holes" if symbol == HOLE else "Goal"].append(tile)
         return named, self._size
 
     def _picture(self) -> NDArray[np.uint8]:
-        return draw_lake(self._lake.tiles, self._size, self._position)
+        return draw_lake(self.lake.tiles, self._size, self.position)
+
+
+def _firm_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
+    """Why this move on ice that is not slippery; "" unless it is the start of a shortest way."""
+    reached = neighbours(lake.size)[here][ACTIONS.index(action)]
+    to_goal = distances(lake)
+    if to_goal.get(reached) != to_goal[here] - 1:
+        return ""
+    if lake.tiles[reached] == GOAL:
+        return pick(
+            rng, ", so the last step is", ", next to me, so I finish with", ". I reach it with", ", one move away:"
+        )
+    if _steps(lake, reached) > _steps(lake, here):
+        return pick(
+            rng,
+            ". Every direct way is blocked by a hole, so I walk around:",
+            ". Holes block the direct way, so I take a detour,",
+            ", but no direct way is open, so I go around with",
+        )
+    holes = _holes_near(lake, here)
+    direct = [move for move in holes if _steps(lake, holes[move]) < _steps(lake, here)]
+    if direct:
+        place = PLACES[direct[0]]
+        return pick(
+            rng, f". A hole lies {place}, so I go", f", but with a hole {place} I must go", f". Hole {place}, so"
+        )
+    if holes and rng.random() < 0.6:
+        place = PLACES[pick(rng, *holes)]
+        return pick(rng, f". There is a hole {place}, so I stay clear of it and go", f", and a hole is {place}. I go")
+    return pick(rng, ", so I go", ". I go", ", so my move is", ". I get closer with", ", so I walk", ". A safe step is")
+
+
+def _slippery_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
+    """Why this move on slippery ice; "" unless it heads for the goal, or keeps out of the holes next to the player."""
+    reached = neighbours(lake.size)[here][ACTIONS.index(action)]
+    holes = _holes_near(lake, here)
+    possible = {tile for _, tile in lake.transitions(here, action)}
+    risks = [PLACES[move] for move, tile in holes.items() if tile in possible]
+    avoided = [PLACES[move] for move, tile in holes.items() if tile not in possible]
+    if lake.tiles[reached] == HOLE:
+        return ""
+    if _steps(lake, reached) < _steps(lake, here):
+        if risks:
+            place = pick(rng, *risks)
+            return pick(
+                rng, f". I may slip into the hole {place}, but I risk", f". Despite the hole {place} I dare to go"
+            )
+        if avoided:
+            place = pick(rng, *avoided)
+            return pick(
+                rng, f". I cannot slip into the hole {place} if I go", f", and the hole {place} is out of reach with"
+            )
+        return pick(rng, ", so I head for it with", ". I head", ", so I go", ". No slip can end in a hole if I go")
+    if avoided and not risks:
+        place = pick(rng, *avoided)
+        return pick(
+            rng,
+            f". The ice is slippery and a hole is {place}, so I stay out of it with",
+            f", but a hole is {place}. Even a slip cannot end there if I choose",
+        )
+    return ""
+
+
+def _holes_near(lake: Lake, here: int) -> dict[str, int]:
+    """The holes next to the player: the move and the tile."""
+    around = zip(ACTIONS, neighbours(lake.size)[here], strict=True)
+    return {move: tile for move, tile in around if lake.tiles[tile] == HOLE}
+
+
+def _steps(lake: Lake, tile: int) -> int:
+    """Rows and columns between a tile and the goal."""
+    (row, column), (goal_row, goal_column) = divmod(tile, lake.size), divmod(lake.tiles.index(GOAL), lake.size)
+    return abs(row - goal_row) + abs(column - goal_column)

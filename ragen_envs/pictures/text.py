@@ -5,6 +5,7 @@ without pictures it need not be installed. Pictures of all texts have one size, 
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,8 @@ def draw_text(text: str, width: int = WIDTH, height: int = HEIGHT) -> NDArray[np
         if len(lines) <= most:
             break
     else:
-        lines = cut(lines[:most], width - 2 * MARGIN, measure)
+        lines = lines[:most]
+        lines[-1] = wrap(lines[-1], width - 2 * MARGIN - measure(CUT), measure, 1)[0].rstrip() + CUT
     picture = Image.new("RGB", (width, height), PAPER)
     drawing = ImageDraw.Draw(picture)
     for row, line in enumerate(lines):
@@ -87,7 +89,8 @@ def wrap(text: str, width: float, measure: Callable[[str], float], most: int) ->
     for paragraph in text.splitlines() or [""]:
         rest = paragraph
         while len(lines) < most:
-            end = _fitting(rest, width, measure)
+            widths = itertools.accumulate(map(measure, rest))
+            end = next((max(1, count) for count, reached in enumerate(widths) if reached > width), len(rest))
             if end == len(rest):
                 lines.append(rest)
                 break
@@ -96,24 +99,3 @@ def wrap(text: str, width: float, measure: Callable[[str], float], most: int) ->
             lines.append(rest[:end])
             rest = rest[end:].removeprefix(" ")
     return lines
-
-
-def cut(lines: list[str], width: float, measure: Callable[[str], float]) -> list[str]:
-    """Ends the last line with an ellipsis and shortens it so that it fits.
-
-    Example:
-        >>> cut(["one", "two thre"], 8, len)
-        ['one', 'two thr…']
-    """
-    last = lines[-1]
-    return [*lines[:-1], last[: _fitting(last, width - measure(CUT), measure)].rstrip() + CUT]
-
-
-def _fitting(line: str, width: float, measure: Callable[[str], float]) -> int:
-    """How many characters of a line fit into a width; at least one, if the line is not empty."""
-    length = 0.0
-    for count, character in enumerate(line):
-        length += measure(character)
-        if length > width:
-            return max(1, count)
-    return len(line)

@@ -7,15 +7,18 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_flags, check_integer, check_limit
+from ragen_envs.arguments import check_flags, check_integer, check_limit, checked_number
 from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
-from ragen_envs.sokoban.levels import read_levels
-from ragen_envs.sokoban.picture import draw_sokoban
+from ragen_envs.pictures.tiles import draw_sokoban
+from ragen_envs.sokoban.levels import LevelError, read_levels
 from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
+from ragen_envs.sokoban.solver import Solver, State, solver_for
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.wording import TRIALS, pick, way
 
 DEFAULT_SYMBOLS = "#_O√XPS"
 NEW_VOCABULARY = "W.GCBA@"
@@ -28,6 +31,9 @@ _TASK = (
     "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, and you "
     "cannot pull."
 )
+
+_SIDES = {"Up": "below it", "Down": "above it", "Left": "on its right", "Right": "on its left"}  # of who pushes so
+_DIRECTIONS = {"Up": "up", "Down": "down", "Left": "to the left", "Right": "to the right"}
 
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 ROOM_STEPS, LEVEL_STEPS = 100, 200  # levels of a file are made for people, and longer than RAGEN's rooms
@@ -77,6 +83,8 @@ class Sokoban(ListsCoordinates, TextEnv):
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
     idle_info: ClassVar[Mapping[str, Any]] = {"pushed": False}
+    horizon = 10
+    actions = ACTIONS
 
     def __init__(
         self,
@@ -106,28 +114,43 @@ class Sokoban(ListsCoordinates, TextEnv):
 
         Raises:
             ValueError: If a number is out of range, the symbols are not different, or arguments exclude each other.
-            levels.LevelError: If the levels cannot be played.
+            levels.LevelError: If no level of the file can be played; a warning names those that cannot.
         """
-        rows, columns = _sides(dim_room)
+        are_two = isinstance(dim_room, Sequence) and len(dim_room) == 2
+        if not are_two or not all(isinstance(side, int | np.integer) for side in dim_room):
+            raise ValueError(f"dim_room={dim_room!r} must be two integers, rows and columns")
+        rows, columns = int(dim_room[0]), int(dim_room[1])
+        if min(rows, columns) < 3 or max(rows, columns) < 5:
+            raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
         check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
         if num_boxes + 2 > (rows - 2) * (columns - 2):
             raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
-        self._max_steps = _limit(max_steps, levels is not None)
+        if max_steps == "auto":
+            max_steps = ROOM_STEPS if levels is None else LEVEL_STEPS
+        check_limit("max_steps", max_steps)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
-        _check_symbols(symbols)
+        if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
+            raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
+        if not set(symbols) <= set(TEXT_CHARSET):
+            raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
         check_flags(coordinates=coordinates)
         if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
             generated = f"dim_room={dim_room!r}, num_boxes={num_boxes}, search_depth={search_depth}"
             raise ValueError(f"levels={levels!r} leave no use for {generated}; leave these out, or leave out levels")
         self._levels = () if levels is None else read_levels(levels)
-        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
-        longest = max(_longest_text(*size, coordinates) for size in sizes or [(rows, columns, num_boxes)])
+        self._playable = tuple(number for number, level in enumerate(self._levels) if isinstance(level, Room))
+        if bad := [level for level in self._levels if isinstance(level, str)]:
+            gymnasium.logger.warn(f"{len(bad)} of {len(self._levels)} levels cannot be played: {'; '.join(bad):.500}")
+        rooms = [level for level in self._levels if isinstance(level, Room)]
+        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in rooms]
+        longest = 0
+        for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
+            counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
+            longest = max(longest, height * (width + 1) + longest_coordinate_lines(counts, height, width))
         super().__init__(render_mode=render_mode, max_observation_length=longest)
-        self._dim_room = rows, columns
-        self._num_boxes = num_boxes
-        self._search_depth = search_depth
+        self._dim_room, self._num_boxes, self._search_depth = (rows, columns), num_boxes, search_depth
         self._symbols, self._coordinates = symbols, coordinates
-        self._steps = 0
+        self._max_steps, self._steps = max_steps, 0
 
     @property
     def instruction(self) -> str:
@@ -142,11 +165,6 @@ class Sokoban(ListsCoordinates, TextEnv):
         return f"{_TASK}\n{PICTURED}{self._coordinate_legend}"
 
     @property
-    def actions(self) -> tuple[str, ...]:
-        """The four moves."""
-        return ACTIONS
-
-    @property
     def steps_left(self) -> int | None:
         """Valid actions that `max_steps` still allows."""
         return None if self._max_steps is None else self._max_steps - self._steps
@@ -156,10 +174,40 @@ class Sokoban(ListsCoordinates, TextEnv):
         """The board, the boxes and the player, now. Exists after `reset`."""
         return Room(self._board, self._boxes, self._player)
 
-    @property
-    def shows_coordinates(self) -> bool:
-        """Whether observations list where player, boxes and targets are."""
-        return self._coordinates
+    @classmethod
+    def horizon_with(cls, arguments: Mapping[str, Any]) -> int | None:
+        """RAGEN's number is for RAGEN's rooms; levels from a file get as many actions as they are allowed."""
+        return cls.horizon if arguments.get("levels") is None else LEVEL_STEPS
+
+    def best_action(self, actions_left: int) -> str:
+        """The first move of a shortest solution; where there is none any more, all moves are equally good.
+
+        Raises:
+            solver.SearchLimitError: If the level is too large for the solver.
+        """
+        return solver_for(self._board).best_move(self._player, self._boxes) or ACTIONS[0]
+
+    def difficulty(self) -> float:
+        """Moves of a shortest solution; infinity if there is none."""
+        distance = solver_for(self._board).distance(self._player, self._boxes)
+        return float("inf") if distance is None else float(distance)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """Where the next box must go, and from which side it is pushed.
+
+        The solver says which push comes next; the rest can be seen in the room.
+        """
+        room, action = self.room, actions[0]
+        if room.boxes <= room.board.targets:
+            return f"Every box is on a target, and I try {action}."
+        solver = solver_for(room.board)
+        reached = solver.after((room.player, room.boxes), action)
+        left, then = solver.distance(room.player, room.boxes), solver.distance(*reached)
+        if left is None or then != left - 1:
+            return f"{_any_box(room, self._coordinates, rng)}{pick(rng, *TRIALS)} {action}."
+        start, push, end = _next_push(solver, room, reached)
+        reason = _now(start, push, end, room, rng) if reached[1] != room.boxes else _later(push, rng)
+        return f"{_aim(room, self._coordinates, start, end, rng)}{reason} {action}."
 
     def _start(self, options: Mapping[str, Any]) -> str:
         room = self._draw(options.get("level"))
@@ -178,12 +226,15 @@ class Sokoban(ListsCoordinates, TextEnv):
                 raise ValueError(f"level={level!r} needs a file of levels, but rooms are generated; pass levels=")
             return draw_room(self.np_random, self._dim_room, self._num_boxes, self._search_depth)
         # Drawn even when the option replaces it, so that the option cannot shift later start states.
-        drawn = int(self.np_random.integers(len(self._levels)))
-        if level is None:
-            return self._levels[drawn]
-        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level < len(self._levels):
-            raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
-        return self._levels[level]
+        number = self._playable[int(self.np_random.integers(len(self._playable)))]
+        if level is not None:
+            number = checked_number("level", level)
+            if number >= len(self._levels):
+                raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
+        chosen = self._levels[number]
+        if isinstance(chosen, str):
+            raise LevelError(chosen)
+        return chosen
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         board, player = self._board, self._player
@@ -228,40 +279,77 @@ class Sokoban(ListsCoordinates, TextEnv):
         return {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}, board.width
 
     def _picture(self) -> NDArray[np.uint8]:
-        return draw_sokoban(self.room)
+        board = self._board
+        return draw_sokoban((board.height, board.width), board.floor, board.targets, self._boxes, self._player)
 
 
-def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
-    """The two sides of a room.
+def _now(start: int, push: str, end: int, room: Room, rng: np.random.Generator) -> str:
+    """Why the push is made from here."""
+    side = _SIDES[push]
+    if start + room.board.offsets[ACTIONS.index(push)] == end:
+        return pick(
+            rng, f". I stand {side}, and one push does it:", ", one push away:", f". I am {side} and finish with"
+        )
+    return pick(
+        rng, f", and I stand {side}, so I push", f". I am {side} and push", ", so I push", f". I stand {side} and push"
+    )
 
-    Raises:
-        ValueError: If there are not two integers, or the room is too small to push a box.
+
+def _later(push: str, rng: np.random.Generator) -> str:
+    """Why the player walks: to the side from which the box is pushed next."""
+    side, direction = _SIDES[push], _DIRECTIONS[push]
+    return pick(
+        rng,
+        f". To push it {direction} I must stand {side}, so I go",
+        f". I have to get {side} to push it {direction}, so I walk",
+        f", and the next push is {direction}, so I must be {side}. I go",
+        f". I cannot pull, so I walk to the square {side} with",
+        f", so I first get {side}:",
+    )
+
+
+def _aim(room: Room, coordinates: bool, box: int, target: int, rng: np.random.Generator) -> str:
+    """Where a box must go."""
+    width = room.board.width
+    at, there = divmod(box, width), divmod(target, width)
+    goes = way(there[0] - at[0], there[1] - at[1], rng) if box != target else ""
+    if not goes:  # it is on a target that it leaves and comes back to
+        return "A box is in the way on its target"
+    if coordinates:
+        said = [f"The box at {at} must get to {there}, {goes}", f"From {at} the box has to go {goes}, to {there}"]
+        return pick(rng, *said, f"The box at {at} must go {goes}")
+    if len(room.boxes) > 1:
+        from_me = way(at[0] - room.player // width, at[1] - room.player % width, rng)
+        return pick(rng, f"I want the box {from_me} from me to go {goes}", f"The box {from_me} from me must go {goes}")
+    said = [f"The box must go {goes}", f"The target is {goes} from the box", f"The box has to move {goes}"]
+    return pick(rng, *said, f"Box to target: {goes}")
+
+
+def _any_box(room: Room, coordinates: bool, rng: np.random.Generator) -> str:
+    """Where a box lies that is on no target; its way is told only where there is one target."""
+    width = room.board.width
+    box = min(room.boxes - room.board.targets)
+    if len(room.boxes) == 1:
+        return _aim(room, coordinates, box, min(room.board.targets), rng)
+    return f"A box is {way(box // width - room.player // width, box % width - room.player % width, rng)} from me"
+
+
+def _next_push(solver: Solver, room: Room, reached: State) -> tuple[int, str, int]:
+    """The next push of a shortest solution that goes on from `reached`.
+
+    Returns:
+        Where the box is now, the direction of its next push, and where it will be at the end.
     """
-    sides = tuple(dim_room) if isinstance(dim_room, Sequence) else ()
-    if len(sides) != 2 or not all(isinstance(side, int | np.integer) for side in sides):
-        raise ValueError(f"dim_room={dim_room!r} must be two integers, rows and columns")
-    if min(sides) < 3 or max(sides) < 5:
-        raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
-    return int(sides[0]), int(sides[1])
-
-
-def _limit(max_steps: int | Literal["auto"] | None, has_levels: bool) -> int | None:
-    """The valid actions of an episode; raises `ValueError` for what is no limit."""
-    if max_steps == "auto":
-        return LEVEL_STEPS if has_levels else ROOM_STEPS
-    check_limit("max_steps", max_steps)
-    return max_steps
-
-
-def _check_symbols(symbols: str) -> None:
-    """Raises an error unless the symbols are seven different characters that observations may contain."""
-    if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
-        raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
-    if not set(symbols) <= set(TEXT_CHARSET):
-        raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
-
-
-def _longest_text(height: int, width: int, boxes: int, coordinates: bool) -> int:
-    """The largest number of characters of an observation."""
-    counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
-    return height * (width + 1) + longest_coordinate_lines(counts, height, width)
+    state, before = reached, room.boxes
+    while state[1] == before:  # only walks; the solution has a push, because a box is on no target
+        state = solver.after(state, solver.best_move(*state) or ACTIONS[0])
+    (start,), (box,) = before - state[1], state[1] - before
+    push = ACTIONS[room.board.offsets.index(box - start)]
+    if len(before) == 1:
+        return start, push, min(room.board.targets)
+    while (move := solver.best_move(*state)) is not None:
+        after = solver.after(state, move)
+        if box in state[1] - after[1]:
+            (box,) = after[1] - state[1]
+        state = after
+    return start, push, box

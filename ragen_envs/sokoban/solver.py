@@ -62,6 +62,10 @@ class Solver:
             self._moves[state] = next(nearer, None)
         return self._moves[state]
 
+    def after(self, state: State, action: str) -> State:
+        """The state after an action; the same one if nothing moves."""
+        return dict(self._reachable(state)).get(action, state)
+
     def _is_within(self, state: State, moves: int) -> bool:
         """Whether a state has a solution of at most so many moves. Longer ones are not searched."""
         if state not in self._distances:

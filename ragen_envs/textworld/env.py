@@ -3,15 +3,18 @@
 `games` makes and finds the games, `scenes` plays them; here are the task, the rewards and the spaces.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from ragen_envs.arguments import check_choice, check_flags, check_limit
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld.alfworld import task_type
 from ragen_envs.textworld.games import EVALUATION, check_installed, game_file, games_in, parse_size, user_cache
 from ragen_envs.textworld.scenes import Commands, Scene, scene
+from ragen_envs.textworld.thoughts import adventure_thought
 
 GENERATED = 16  # games, unless the caller wants more
 LONGEST = 16_384  # characters of an observation
@@ -74,6 +77,10 @@ class TextWorld(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"game": "", "task_type": ""}
+
+    horizon = 20
+    turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20}
+    """20 commands are five times what the default quests need."""
 
     def __init__(
         self,
@@ -144,6 +151,22 @@ class TextWorld(TextEnv):
     def plan(self) -> Commands:
         """Commands that lead to the end from here; () if none do. ALFWorld's games need a moment for it."""
         return scene(self._path, self._commands, planned=True).plan
+
+    def best_action(self, actions_left: int) -> str:
+        """The next command of the plan; where nothing leads to the end, all commands are equally good."""
+        return (self.plan or self.scene.commands)[0]
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """A uniformly random admissible command."""
+        return self.scene.commands[rng.integers(len(self.scene.commands))]
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """See `thoughts.adventure_thought`."""
+        return adventure_thought(self, actions, rng)
+
+    def difficulty(self) -> float:
+        """Commands of the plan to the end."""
+        return 0.0 if self.scene.won else float(len(self.plan) or "inf")
 
     def _start(self, options: Mapping[str, Any]) -> str:
         if self._folder is None:

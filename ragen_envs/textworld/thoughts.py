@@ -5,10 +5,10 @@ A command that is admissible proves it: what can be dropped is carried, what can
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ragen_envs.textworld.env import TextWorld
 from ragen_envs.wording import TRIALS, pick
 
 _HERE = ("the {0} is here", "I see the {0}", "I am near the {0}")
@@ -31,7 +31,7 @@ _REASONS = (
 _SO = (", so I do", ". I go on with", ", so my command is", ". Next comes", ", so the next step is", ". I choose")
 
 
-def adventure_thought(env: TextWorld, actions: Sequence[str], rng: np.random.Generator) -> str:
+def adventure_thought(env: Any, actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
     scene, action = env.scene, actions[0]
     if scene.won or scene.lost:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ragen_envs.tools.agenda import Agenda
 from ragen_envs.tools.domain import LENGTHS, Domain, spelled
 from ragen_envs.tools.files import Files
 from ragen_envs.tools.orders import Orders
+from ragen_envs.tools.policies import best_call, random_call
+from ragen_envs.tools.thoughts import call_thought
 
 DOMAINS: Mapping[str, type[Domain]] = {"orders": Orders, "agenda": Agenda, "files": Files}
 SPLITS: Mapping[str, tuple[tuple[str, ...], bool]] = {
@@ -67,6 +69,9 @@ class Tools(ToolEnv):
     ## Source
     The splits follow ToolBench (arXiv 2307.16789). Tasks and tools were written for this package, under Apache-2.0.
     """
+
+    horizon = 10
+    turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10}
 
     def __init__(
         self,
@@ -133,6 +138,22 @@ class Tools(ToolEnv):
         choices = {argument: self._domain.values(argument) for argument in tool.parameters["properties"]}
         arguments = {argument: values[int(rng.integers(len(values)))] for argument, values in choices.items()}
         return spelled(Call(tool.name, arguments), self._domain.other_words, self._other)
+
+    def best_action(self, actions_left: int) -> str:
+        """See `policies.best_call`."""
+        return best_call(self, actions_left)
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """See `policies.random_call`."""
+        return random_call(self, rng)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """See `thoughts.call_thought`."""
+        return call_thought(self, actions, rng)
+
+    def difficulty(self) -> float:
+        """Calls that the shortest way still needs."""
+        return float(len(self.way))
 
     def _start(self, options: Mapping[str, Any]) -> str:
         kind = self._kinds[self.np_random.integers(len(self._kinds))]

@@ -1,15 +1,15 @@
 """What somebody who knows the next call thinks before making it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ragen_envs.calling.tool import read_action
-from ragen_envs.tools.env import Tools
 from ragen_envs.wording import TRIALS, pick
 
 
-def call_thought(env: Tools, actions: Sequence[str], rng: np.random.Generator) -> str:
+def call_thought(env: Any, actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the name of the first call's tool; see `thoughts.explain`."""
     made = read_action(actions[0])
     if made is None or isinstance(made, str):

@@ -11,9 +11,8 @@ import numpy as np
 from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.tool import Call, ToolError, read_action, write_call
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.env import LONGEST, search_words
-from ragen_envs.webshop.shoppers import best_shop_action, random_shop_action
-from ragen_envs.webshop.thoughts import shop_thought
+from ragen_envs.webshop.env import LONGEST
+from ragen_envs.webshop.shoppers import search_words
 from ragen_envs.wording import pick
 
 # Tool and argument of each kind of action.
@@ -133,6 +132,35 @@ class WebShopTools(ToolEnv):
         self._done = (float(reward), bool(terminated), bool(truncated), info)
         return observation
 
+    def best_action(self, actions_left: int) -> str:
+        """The oracle's action in the store, as a call."""
+        return as_call(self.shop.best_action(actions_left))
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """A random action in the store, as a call."""
+        return as_call(self.shop.random_action(rng))
+
+    def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+        """A shopper's action in the store, as a call."""
+        return as_call(self.shop.demonstrated_action(actions_left, rng, noise))
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """What is thought in the store before the first call, up to the name of its tool."""
+        made = read_action(actions[0])
+        if not isinstance(made, Call):
+            return pick(rng, "I can do no more, and I answer.", "I answer.")
+        kinds = {name: (kind, argument) for kind, (name, argument) in _CALLS.items()}
+        kind, argument = kinds.get(made.name, ("", ""))
+        if argument not in made.arguments:  # no tool of the store, or a call without what it takes
+            return f"{pick(rng, 'I try', 'Let me try')} {made.name}."
+        action = f"{kind}[{made.arguments[argument]}]"
+        thought = self.shop.explain([action], rng)
+        return f"{thought.removesuffix('.').removesuffix(action).removesuffix(kind)}{made.name}."
+
+    def difficulty(self) -> float:
+        """That of the goal in the store."""
+        return self.shop.difficulty()
+
     def _start(self, options: Mapping[str, Any]) -> str:
         observation, info = self.shop.reset(seed=self._reset_seed, options=dict(options))
         self._done = (0.0, False, False, info)
@@ -156,30 +184,6 @@ class WebShopTools(ToolEnv):
     def _known(self) -> dict[str, Any]:
         """What is known of the episode in the store, also after something invalid."""
         return {key: self._done[3][key] for key in WebShop.idle_info}
-
-
-def best_shop_call(env: WebShopTools, actions_left: int) -> str:
-    """The oracle's action in the store, as a call."""
-    return as_call(best_shop_action(env.shop, actions_left))
-
-
-def random_shop_call(env: WebShopTools, rng: np.random.Generator) -> str:
-    """A random action in the store, as a call."""
-    return as_call(random_shop_action(env.shop, rng))
-
-
-def shop_call_thought(env: WebShopTools, actions: Sequence[str], rng: np.random.Generator) -> str:
-    """What is thought in the store before the first call, up to the name of its tool; see `thoughts.explain`."""
-    made = read_action(actions[0])
-    if not isinstance(made, Call):
-        return pick(rng, "I can do no more, and I answer.", "I answer.")
-    kinds = {name: (kind, argument) for kind, (name, argument) in _CALLS.items()}
-    kind, argument = kinds.get(made.name, ("", ""))
-    if argument not in made.arguments:  # no tool of the store, or a call without what it takes
-        return f"{pick(rng, 'I try', 'Let me try')} {made.name}."
-    action = f"{kind}[{made.arguments[argument]}]"
-    thought = shop_thought(env.shop, [action], rng)
-    return f"{thought.removesuffix('.').removesuffix(action).removesuffix(kind)}{made.name}."
 
 
 def as_call(action: str) -> str:

@@ -20,6 +20,14 @@ from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.local import LocalSession, LocalStore
 from ragen_envs.webshop.remote import RemoteSession, RemoteStore, ShopServerError
+from ragen_envs.webshop.shoppers import (
+    MAX_ACTION_LENGTH,
+    best_shop_action,
+    careless_shop_action,
+    goal_difficulty,
+    random_shop_action,
+)
+from ragen_envs.webshop.thoughts import shop_thought
 from webshop_server.store.answer import REWARDS, AvailableActions
 
 SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
@@ -30,8 +38,6 @@ LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384
 text: the largest page of the public 1000 products has 16,570. url: 1000 of a search, 10,000 of eight filters, and the
 chosen options. html: each option value has its own address, in which one character of the search or of a filter takes
 up to twelve, so that 50 values (the most of a public product) take 1.4 million."""
-MAX_ACTION_LENGTH = 1000
-"""Longer texts are invalid actions. The store's own limit for a search is not lower."""
 DEFAULT_CATALOG = "synthetic"
 HELD_OUT = ("test", "eval")
 """How the names of splits begin whose goals are played in their order, and not drawn."""
@@ -42,7 +48,6 @@ PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
-_UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
 
@@ -56,21 +61,6 @@ def asked_goal(options: Mapping[str, Any]) -> dict[str, int]:
     if len(asked) > 1:
         raise ValueError(f"options {asked} name two goals; give one of them")
     return asked
-
-
-def search_words(text: str) -> str:
-    """The part of a text that can be searched for: no brackets, which would end the action; may be empty."""
-    words = " ".join(_UNSEARCHABLE.sub(" ", text).split())
-    return words[: MAX_ACTION_LENGTH - len("search[]")].strip()
-
-
-def search_for(text: str) -> str:
-    """The action that searches for a text, or for "anything" if the text has no words.
-
-    >>> search_for("Soap [3 pack]")
-    'search[Soap 3 pack]'
-    """
-    return f"search[{search_words(text) or 'anything'}]"
 
 
 class WebShop(TextEnv):
@@ -154,6 +144,10 @@ class WebShop(TextEnv):
         "faults": UNBOUGHT,
         "request": "",
     }
+
+    horizon = 15
+    turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9}
+    """RAGEN's (its config/_6_webshop.yaml)."""
 
     def __init__(
         self,
@@ -298,6 +292,26 @@ class WebShop(TextEnv):
     def close(self) -> None:
         """Closes the connection to a server."""
         self.store.close()
+
+    def best_action(self, actions_left: int) -> str:
+        """See `shoppers.best_shop_action`."""
+        return best_shop_action(self, actions_left)
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """See `shoppers.random_shop_action`."""
+        return random_shop_action(self, rng)
+
+    def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+        """See `shoppers.careless_shop_action`."""
+        return careless_shop_action(self, actions_left, rng, noise)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """See `thoughts.shop_thought`."""
+        return shop_thought(self, actions, rng)
+
+    def difficulty(self) -> float:
+        """Attributes and options that the goal asks for, and 1 for a highest price."""
+        return float(goal_difficulty(self))
 
     def _start(self, options: Mapping[str, Any]) -> str:
         # Drawn even when an option replaces it, so that the option cannot shift later start states.

@@ -19,8 +19,8 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.any_text import AnyText
 from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
-from ragen_envs.webshop.shoppers import PRICE_BOUND
+from ragen_envs.webshop.env import LONGEST, WebShop
+from ragen_envs.webshop.shoppers import MAX_ACTION_LENGTH, PRICE_BOUND
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
 _BOUGHT = "click[buy now]"
@@ -200,6 +200,10 @@ class RecordedShop(TextEnv):
         if self._taken < 0:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
         return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
+
+    def best_action(self, actions_left: int) -> str:
+        """What the person did."""
+        return self.next_action
 
     def _start(self, options: Mapping[str, Any]) -> str:
         drawn = int(self.np_random.integers(len(self.episodes)))

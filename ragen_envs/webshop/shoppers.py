@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ragen_envs.webshop.env import WebShop, search_for
-from ragen_envs.webshop.toy_shop import TASKS, ToyShop
-
 if TYPE_CHECKING:
+    from ragen_envs.webshop.env import WebShop
+    from ragen_envs.webshop.toy_shop import ToyShop
     from webshop_server.goals.goals import Goal
     from webshop_server.store.shop import Shop
     from webshop_server.store.state import PageState
 
+MAX_ACTION_LENGTH = 1000
+"""Longer texts are invalid actions. The store's own limit for a search is not lower."""
 BUTTONS = frozenset(
     {"back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now", "search"}
 )
@@ -34,6 +35,7 @@ _A_LOOK = 2  # actions: opening a product, and going back
 _SEPARATOR = " [SEP] "
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _CHOSEN = re.compile(r".*?: .* \(chosen: (.*)\)")
+_UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNCLICKABLE = re.compile(r"[\[\x00-\x1f\x7f]")
 _OPTION = re.compile(OPTION_NAME)
 # Words of requests that say nothing about a product.
@@ -41,6 +43,21 @@ _EMPTY = frozenset(
     "a am an and are at buy can could find for from get give has have i id im in is it like look looking me my need of "
     "on or please show some something that the there these this those to want wanted which with would you".split()
 )
+
+
+def search_words(text: str) -> str:
+    """The part of a text that can be searched for: no brackets, which would end the action; may be empty."""
+    words = " ".join(_UNSEARCHABLE.sub(" ", text).split())
+    return words[: MAX_ACTION_LENGTH - len("search[]")].strip()
+
+
+def search_for(text: str) -> str:
+    """The action that searches for a text, or for "anything" if the text has no words.
+
+    >>> search_for("Soap [3 pack]")
+    'search[Soap 3 pack]'
+    """
+    return f"search[{search_words(text) or 'anything'}]"
 
 
 class ShownProduct(NamedTuple):
@@ -59,12 +76,12 @@ class ShownProduct(NamedTuple):
     price: str
 
 
-def clickables(env: WebShop) -> tuple[str, ...]:
+def clickables(env: "WebShop") -> tuple[str, ...]:
     """The labels that can be clicked."""
     return env.session.answer.available_actions.clickables
 
 
-def products(env: WebShop) -> list[ShownProduct]:
+def products(env: "WebShop") -> list[ShownProduct]:
     """The products of a page of results, in its order; none on other pages."""
     labels, page = set(clickables(env)) - BUTTONS, env.session.answer.observation
     if env.observation_mode == "short":
@@ -79,12 +96,12 @@ def products(env: WebShop) -> list[ShownProduct]:
     ]
 
 
-def can_read_options(env: WebShop) -> bool:
+def can_read_options(env: "WebShop") -> bool:
     """Whether pages of this mode are read here."""
     return env.observation_mode in ("text", "short")
 
 
-def option_groups(env: WebShop) -> dict[str, str]:
+def option_groups(env: "WebShop") -> dict[str, str]:
     """The values that a product's page offers, each with the name of its option."""
     labels, page = [label for label in clickables(env) if label not in BUTTONS], env.session.answer.observation
     groups: dict[str, str] = {}
@@ -109,7 +126,7 @@ def _without_blanks(labels: Iterable[str]) -> dict[str, str]:
     return {label.strip(): label for label in reversed(every)} | {label: label for label in every}
 
 
-def chosen_values(env: WebShop) -> list[str]:
+def chosen_values(env: "WebShop") -> list[str]:
     """The values that are chosen now on a product's page: the last one of each option that was clicked there."""
     if env.observation_mode == "short":
         found = (_CHOSEN.fullmatch(line) for line in env.session.answer.observation.split("\n"))
@@ -126,7 +143,7 @@ def chosen_values(env: WebShop) -> list[str]:
     return list(reversed(last.values()))
 
 
-def _labels(env: WebShop) -> list[str]:
+def _labels(env: "WebShop") -> list[str]:
     """The labels that can be clicked.
 
     "search" is listed but cannot be. Nor can a label with "[", which would end the action, one with a control
@@ -136,7 +153,7 @@ def _labels(env: WebShop) -> list[str]:
     return [label for label in offered if label != "search" and label.strip() and not _UNCLICKABLE.search(label)]
 
 
-def random_shop_action(env: WebShop, rng: np.random.Generator) -> str:
+def random_shop_action(env: "WebShop", rng: np.random.Generator) -> str:
     """Uniform over what the page offers; a search is for one to four random words of the instruction."""
     labels = _labels(env)
     has_search_bar = env.session.answer.available_actions.has_search_bar
@@ -152,7 +169,7 @@ def _random_words(text: str, rng: np.random.Generator) -> str:
     return " ".join(words[number] for number in chosen)
 
 
-def scripted_shop_action(env: WebShop) -> str:
+def scripted_shop_action(env: "WebShop") -> str:
     """Searches for the instruction, opens the first hit, chooses every option that the instruction names, buys.
 
     On a page to which the rule does not lead, it returns an action that leads back.
@@ -190,7 +207,7 @@ def _choices(played: Sequence[str]) -> set[str]:
     return chosen
 
 
-def known(env: WebShop) -> "tuple[Shop, Goal, PageState]":
+def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
     """The shop, the goal and the page of an episode, which only a store in this process tells.
 
     Raises:
@@ -200,7 +217,7 @@ def known(env: WebShop) -> "tuple[Shop, Goal, PageState]":
     return shop, shop.goal(session.goal), session.episode.state
 
 
-def goal_difficulty(env: WebShop) -> int:
+def goal_difficulty(env: "WebShop") -> int:
     """Attributes and options that the goal asks for, and 1 for a highest price; errors are those of `known`."""
     from webshop_server.goals.goals import NO_PRICE_BOUND
 
@@ -208,7 +225,7 @@ def goal_difficulty(env: WebShop) -> int:
     return len(goal.attributes) + len(goal.options) + (goal.price_upper < NO_PRICE_BOUND)
 
 
-def best_shop_action(env: WebShop, actions_left: int) -> str:
+def best_shop_action(env: "WebShop", actions_left: int) -> str:
     """Searches so that the goal's product is found, opens it if it has options to choose, buys.
 
     `actions_left` does not matter: the way is always as short as the search allows.
@@ -233,7 +250,7 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
     return search_for(min(queries, key=lambda query: _rank_shown(shop, query, goal.asin)))
 
 
-def way_to(env: WebShop, shop: "Shop", state: "PageState", asin: str, verb: str = "click") -> str:
+def way_to(env: "WebShop", shop: "Shop", state: "PageState", asin: str, verb: str = "click") -> str:
     """Opens (or buys) one of the results, or turns to the page on which it is.
 
     A page names a product by its number in the mode `short`, else by its identifier.
@@ -266,7 +283,7 @@ def _rank(shop: "Shop", query: str, asin: str) -> int:
     return hits.index(asin) if asin in hits else SEARCH_DEPTH
 
 
-def random_toy_action(env: ToyShop, rng: np.random.Generator) -> str:
+def random_toy_action(env: "ToyShop", rng: np.random.Generator) -> str:
     """Uniform over a search for random words of the instruction, and clicking or buying each result."""
     hits = env.hits
     choice = int(rng.integers(1 + 2 * len(hits)))
@@ -276,12 +293,12 @@ def random_toy_action(env: ToyShop, rng: np.random.Generator) -> str:
     return f"{verb}:{hits[(choice - 1) % len(hits)].asin}"
 
 
-def scripted_toy_action(env: ToyShop) -> str:
+def scripted_toy_action(env: "ToyShop") -> str:
     """Searches for the instruction and buys the first result."""
     return f"buy:{env.hits[0].asin}" if env.hits else f"search:{env.session.instruction}"
 
 
-def best_toy_action(env: ToyShop, actions_left: int) -> str:
+def best_toy_action(env: "ToyShop", actions_left: int) -> str:
     """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
 
     `actions_left` does not matter: there is no shorter way.
@@ -295,7 +312,7 @@ def best_toy_action(env: ToyShop, actions_left: int) -> str:
     return f"search:{' '.join(_looks(goal.name))}"
 
 
-def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) -> str:
+def careless_toy_action(env: "ToyShop", rng: np.random.Generator, noise: float, tasks: int) -> str:
     """Searches like the oracle, but with some wrong words, and buys the first result, even if it is wrong.
 
     This is for demonstrations. Each word of a search is noisy by itself, so that a model sees what a search consists
@@ -305,6 +322,7 @@ def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) ->
         env: The environment; its store is in this process.
         rng: Source of the mistakes.
         noise: Probability, separately for size, color and kind, that it is that of a random product.
+        tasks: Number of all goals.
 
     Raises:
         HiddenGoalError: If the store is not in this process.
@@ -313,7 +331,7 @@ def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) ->
         return f"buy:{env.hits[0].asin}"
     shop, goal, _ = known(env)
     right = _looks(goal.name)
-    mistaken = zip(*(_looks(shop.goal(int(goal)).name) for goal in rng.integers(TASKS, size=len(right))), strict=True)
+    mistaken = zip(*(_looks(shop.goal(int(goal)).name) for goal in rng.integers(tasks, size=len(right))), strict=True)
     words = [
         drawn[slot] if rng.random() < noise else word
         for slot, (word, drawn) in enumerate(zip(right, mistaken, strict=True))
@@ -339,7 +357,7 @@ def query_of(request: str) -> list[str]:
     return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in _EMPTY]
 
 
-def careless_shop_action(env: WebShop, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Generator, noise: float) -> str:
     """The shopper's next action.
 
     On every page it is drawn whether a mistake is made, and the page decides which one. The first search lacks a random
@@ -448,7 +466,9 @@ def _turns(hits: Sequence[str], asin: str, state: "PageState") -> int:
     return abs(hits.index(asin) // PAGE_SIZE + 1 - state.page)
 
 
-def _search(env: WebShop, shop: "Shop", goal: "Goal", state: "PageState", rng: np.random.Generator, errs: bool) -> str:
+def _search(
+    env: "WebShop", shop: "Shop", goal: "Goal", state: "PageState", rng: np.random.Generator, errs: bool
+) -> str:
     """The words of the request; after a search that found nothing the whole request, once; then fewer words.
 
     One more word is left out after each failure: that without which the goal's product ranks best, or by mistake any

@@ -6,10 +6,10 @@ never named.
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.shoppers import (
     BUTTONS,
     OPTION_NAME,
@@ -20,8 +20,11 @@ from ragen_envs.webshop.shoppers import (
     option_groups,
     products,
 )
-from ragen_envs.webshop.toy_shop import ToyShop
 from ragen_envs.wording import listed, pick
+
+if TYPE_CHECKING:
+    from ragen_envs.webshop.env import WebShop
+    from ragen_envs.webshop.toy_shop import ToyShop
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(rf"{OPTION_NAME}([^,:]+)(?=,|$)")
@@ -36,7 +39,7 @@ _PLAIN = frozenset(
 _MOST_WORDS = 4  # of a request in a sentence
 
 
-def toy_thought(env: ToyShop, actions: Sequence[str], rng: np.random.Generator) -> str:
+def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, what = action.partition(":")
@@ -82,7 +85,7 @@ def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.
     return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
 
 
-def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator) -> str:
+def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, label = action.removesuffix("]").lower().partition("[")
@@ -105,7 +108,7 @@ def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator)
     return f"{_left(env, request)}. I {does} {action}."
 
 
-def _left(env: WebShop, request: str) -> str:
+def _left(env: "WebShop", request: str) -> str:
     """Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price."""
     if "buy now" in clickables(env) and can_read_options(env):
         offered = option_groups(env)
@@ -127,7 +130,7 @@ def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
     return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} search."
 
 
-def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:
+def _options(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
     if not can_read_options(env):
         return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"

@@ -9,11 +9,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, asked_goal, search_for, search_words
+from ragen_envs.webshop.env import WebShop, asked_goal
 from ragen_envs.webshop.remote import ShopServerError
+from ragen_envs.webshop.shoppers import (
+    MAX_ACTION_LENGTH,
+    best_toy_action,
+    careless_toy_action,
+    random_toy_action,
+    search_for,
+    search_words,
+)
+from ragen_envs.webshop.thoughts import toy_thought
 from webshop_server.store.answer import Answer, AvailableActions
 
 SHOWN = 5
@@ -113,6 +124,9 @@ class ToyShop(WebShop):
 
     hits_drawn: ClassVar[int] = SHOWN
 
+    horizon = 5
+    turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}
+
     def __init__(
         self,
         split: str = "train",
@@ -170,6 +184,22 @@ class ToyShop(WebShop):
     def count(self) -> int:
         """Number of tasks of the split. It asks the store."""
         return len(self._tasks())
+
+    def best_action(self, actions_left: int) -> str:
+        """See `shoppers.best_toy_action`."""
+        return best_toy_action(self, actions_left)
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """See `shoppers.random_toy_action`."""
+        return random_toy_action(self, rng)
+
+    def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+        """See `shoppers.careless_toy_action`."""
+        return careless_toy_action(self, rng, noise, TASKS)
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        """See `thoughts.toy_thought`."""
+        return toy_thought(self, actions, rng)
 
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ragen_envs import TURN_LIMITS
+from ragen_envs import turn_limits
 from ragen_trl.config.options import CRITIC_ADVANTAGES, TaskOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import read_object
@@ -57,13 +57,13 @@ def _read(name: str) -> Mapping[str, Any]:
 def played(env: str, embedded: bool) -> dict[str, Any]:
     """Defaults of what is played: the environment's arguments, and limits; easier games for the embedded model."""
     easier = _read("embedded")["environments"].get(env, {}) if embedded else {}
-    return TURN_LIMITS.get(env, {}) | {name: easier[name] for name in option_names(TaskOptions) if name in easier}
+    return turn_limits(env) | {name: easier[name] for name in option_names(TaskOptions) if name in easier}
 
 
 def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
     """Defaults of all options for ``model`` (``None``: the embedded one, as is a folder with one trained from it)."""
     known = is_embedded(model)
-    found = options_for(_read("defaults"), env, algo) | TURN_LIMITS.get(env, {})
+    found = options_for(_read("defaults"), env, algo) | turn_limits(env)
     found |= options_for(_read("embedded" if known else "pretrained"), env, algo)
     if known and algo == "starpo" and advantage in CRITIC_ADVANTAGES:
         found |= _read("embedded-ppo")

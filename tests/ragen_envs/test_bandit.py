@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import Bandit, explain
+from ragen_envs import Bandit
 from ragen_envs.bandit import TEST_PAIRS, TRAIN_PAIRS
 
 
@@ -114,5 +114,5 @@ def test_a_thought_does_not_know_which_arm_pays() -> None:
     texts = []
     for low, high in (("Phoenix", "Dragon"), ("Dragon", "Phoenix")):
         env = Bandit(low, high)  # before a reset the arms are sorted, so that their order is the same
-        texts.append([explain(env, [arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
+        texts.append([env.explain([arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
     assert texts[0] == texts[1]

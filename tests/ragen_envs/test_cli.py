@@ -7,9 +7,11 @@ import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
 from ragen_envs.baselines import episode_seeds
-from ragen_envs.cli.games import Game, Moves, Replies, play
+from ragen_envs.cli import play as playing
 from ragen_envs.cli.main import main
-from ragen_envs.cli.players import LinePlayer
+from ragen_envs.cli.play import Game, play
+
+COMMANDS_IN_WORDS = "r: next seed, h: help, q: quit"
 
 
 def corner_lake() -> FrozenLake:
@@ -29,21 +31,22 @@ def source(*items: str) -> Callable[[], str | None]:
 
 def by_lines(game: Game, *lines: str, seed: int = 0) -> list[str]:
     shown: list[str] = []
-    play(game, LinePlayer(source(*lines)), shown.append, seed)
+    play(game, playing.by_lines(source(*lines)), shown.append, seed)
     return shown
 
 
-def test_moves_show_state_reward_return_and_what_is_left() -> None:
-    game = Moves(corner_lake(), "Corner", max_actions=5)
-    start = game.begin(seed=4)
-    assert start.startswith("Corner, seed 4\n\nWalk over the frozen lake")
-    assert start.endswith("P_\n_G\n5 actions left\n")
-    assert game.take("Up") == "P_\n_G\nUp (nothing changed): reward 0, return 0, 4 actions left\n"
-    assert game.take("Right") == "_P\n_G\nRight: reward 0, return 0, 3 actions left\n"
-    end = "__\n_√\nDown: reward 1, return 1, 2 actions left\nThe end: success, return 1, 3 actions\n"
-    assert not game.is_over
-    assert game.take("Down") == end
-    assert game.is_over
+def test_keys_play_one_action_a_reply() -> None:
+    game, shown = Game(corner_turns(max_actions_per_turn=1), "Corner"), []
+    keys = source("up", "x", "d", "down", "down", "q")
+    play(game, playing.by_keys(lambda: keys() or ""), lambda text: shown.append((text, game.screen())), seed=4)
+    assert [text.splitlines()[-3:] for text, _ in shown[:3]] == [
+        ["P_", "_G", "Actions left: 10"],
+        ["P_", "_G", "Actions left: 9"],
+        ["_P", "_G", "Actions left: 8"],
+    ]
+    assert shown[0][1].endswith(f"down or s, Right: right or d, Up: up or w, {COMMANDS_IN_WORDS}")
+    assert game.is_over and shown[3][1].endswith(f"-- success, return 1, 3 actions in 3 turns\n\n{COMMANDS_IN_WORDS}")
+    assert len(shown) == 4
 
 
 def test_replies_show_the_messages_of_agent_turns_to_the_letter() -> None:
@@ -51,7 +54,7 @@ def test_replies_show_the_messages_of_agent_turns_to_the_letter() -> None:
     first, _ = turns.reset(seed=3, options={"outcome_seed": episode_seeds(3)[0]})
     second = turns.step("<answer>Right</answer>")[0]
     last = turns.step("<answer>Left || Right || Down</answer>")[0]
-    shown = by_lines(Replies(corner_turns(), "Corner"), "right", "Left||Right || down", seed=3)
+    shown = by_lines(Game(corner_turns(), "Corner"), "right", "Left||Right || down", seed=3)
     assert shown[0] == f"-- Corner, seed 3\n{first}"
     assert shown[1] == second
     assert shown[2] == f"{last}\n-- success, return 1, 4 actions in 2 turns"

@@ -338,3 +338,22 @@ def test_information_names_every_key_and_no_other(env_id: str) -> None:
 
 if __name__ == "__main__":
     sys.stdout.write(f"{[long_trace(env_id) for env_id in IDS]!r}\n{hash('ragen')}\n")
+
+
+@every_id
+def test_a_vector_plays_as_its_environments_do(env_id: str) -> None:
+    vector = gymnasium.make_vec(env_id, 2, max_episode_steps=3)
+    singles = [gymnasium.make(env_id, max_episode_steps=3) for _ in range(2)]
+    assert vector.reset(seed=7)[0] == tuple(env.reset(seed=7 + row)[0] for row, env in enumerate(singles))
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        actions = tuple(random_action(env, rng) for env in singles)
+        results = [env.step(action) for env, action in zip(singles, actions, strict=True)]
+        observations, rewards, terminated, truncated, _ = vector.step(actions)
+        assert observations == tuple(result[0] for result in results)
+        assert [rewards.tolist(), terminated.tolist(), truncated.tolist()] == [
+            [result[part] for result in results] for part in (1, 2, 3)
+        ]
+        if (terminated | truncated).any():
+            break
+    vector.close()

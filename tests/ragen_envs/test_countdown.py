@@ -154,7 +154,7 @@ def task(numbers: tuple[int, ...], target: int) -> Countdown:
     """An environment with a given task instead of a random one."""
     env = Countdown()
     env.reset(seed=0)
-    env._numbers, env._target = numbers, target
+    env.numbers, env.target = numbers, target
     return env
 
 

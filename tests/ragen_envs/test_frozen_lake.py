@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import FrozenLake, best_action
-from ragen_envs.frozen_lake.maps import ACTIONS, Lake, draw_start, has_path
-from ragen_envs.frozen_lake.oracle import lake_policy
+from ragen_envs.frozen_lake.maps import ACTIONS, Lake, draw_start, has_path, lake_policy
 
 OPEN_LAKE = {"frozen_prob": 1.0, "random_start": False}
 

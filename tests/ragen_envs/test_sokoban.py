@@ -130,6 +130,27 @@ def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, messa
 
 
 @pytest.mark.parametrize(
+    "text", ["7#\n#@$-.-#\n7#", "7#|#@$1-.1-#|7#", "#######\n#pb . #\n#######", "#######|#@$ . #|#######|"]
+)
+def test_other_spellings_of_a_level(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == read(tmp_path, CORRIDOR)
+
+
+def test_a_box_on_its_target_that_nobody_reaches_is_wall(tmp_path: Path) -> None:
+    (room,) = read(tmp_path, "#########\n#@$ . #*#\n#########")
+    assert (room.boxes, room.board.targets) == ({9 + 2}, {9 + 4})
+
+
+def test_a_bad_level_costs_that_level_and_shifts_no_number(load) -> None:
+    with pytest.warns(UserWarning, match="1 of 3 levels cannot be played: .*line 5: boxes: 1, targets: 0"):
+        env = load(f"{CORRIDOR}\n#####\n#@$ #\n#####\n\n{TWO_BOXES}")
+    assert env.reset(options={"level": 2})[0].startswith("#######\n#PXO√O#")
+    assert {env.reset(seed=seed)[0].count("\n") for seed in range(20)} == {2, 4}
+    with pytest.raises(LevelError, match="line 5: boxes: 1, targets: 0"):
+        env.reset(options={"level": 1})
+
+
+@pytest.mark.parametrize(
     "kwargs",
     [{}, {"dim_room": (3, 7)}, {"dim_room": (7, 3)}, {"dim_room": (5, 9), "num_boxes": 3, "search_depth": 30}],
     ids=str,

@@ -1,12 +1,25 @@
 """TextEnv itself, with a very small free-form environment."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
-from ragen_envs import TextEnv
+from ragen_envs import (
+    NoOracleError,
+    TextEnv,
+    best_action,
+    demonstration,
+    difficulty,
+    explain,
+    random_action,
+    turn_limits,
+)
+from ragen_envs.baselines import default_horizon, default_turns, measure
 
 
 class Echo(TextEnv):
@@ -81,3 +94,51 @@ def test_what_act_should_return_is_said(outcome: Any) -> None:
     env.outcome = outcome
     with pytest.raises(TypeError, match=re.escape(f"Broken._act returned {outcome!r}; it returns (observation")):
         env.step("add 1")
+
+
+class Known(Echo):
+    """One that knows its game: what an author writes, and what the functions of the package make of it."""
+
+    turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 4, "max_actions_per_turn": 1, "max_actions": 4}
+    horizon = 6
+
+    def best_action(self, actions_left: int) -> str:
+        return f"add {min(9, 10 - self.total)}"
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        return f"add {rng.integers(1, 10)}"
+
+    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
+        return f"{10 - self.total} to go, so I {actions[0]}."
+
+    def difficulty(self) -> float:
+        return 10 - self.total
+
+
+def test_what_a_game_knows_are_its_methods() -> None:
+    gymnasium.register("test/Known-v0", Known, max_episode_steps=30)
+    try:
+        env = gymnasium.make("test/Known-v0")
+        with pytest.raises(ResetNeeded, match="best_action was called before Known.reset"):
+            best_action(env, 1)
+        start, _ = env.reset(seed=0)
+        total = int(start)
+        assert best_action(env, 9) == f"add {min(9, 10 - total)}"
+        assert difficulty(env) == 10 - total
+        assert explain(env, ["add 2"]) == f"{10 - total} to go, so I add 2."
+        drawn = np.random.default_rng(3).integers(1, 10)
+        assert random_action(env, np.random.default_rng(3)) == f"add {drawn}"
+        assert set(demonstration(env, 1, 1, np.random.default_rng(0), 0.0)) == {best_action(env, 1)}
+        assert default_horizon(env.spec) == 6
+        assert default_turns(env.spec) == turn_limits("test/Known-v0") == Known.turn_limits
+        assert measure("test/Known-v0", "oracle", episodes=8).success == 1.0
+    finally:
+        del gymnasium.registry["test/Known-v0"]
+
+
+@pytest.mark.parametrize("ask", [lambda env: best_action(env, 1), difficulty, lambda env: explain(env, ["add 1"])])
+def test_what_a_game_does_not_know_is_named(ask: Any) -> None:
+    env = Echo()
+    env.reset(seed=0)
+    with pytest.raises(NoOracleError, match="Echo has no (best_action|difficulty|explain); write this method"):
+        ask(env)

@@ -199,3 +199,24 @@ def test_the_picture_is_the_rendered_state_and_the_text_has_no_map() -> None:
     message, *_ = turns.step(turns.format_reply(["Up", "Left", "Down"], "go"))
     assert np.array_equal(message["image"], turns.env.render())
     assert message["text"].startswith("Turn 2 of 5\n")
+
+
+class Silent(gymnasium.Env[str, str]):
+    """A text environment of another library that says nothing of success."""
+
+    observation_space = action_space = Text(8, charset=TEXT_CHARSET)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        return "go", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "gone", 1.0, True, False, {}
+
+
+def test_an_end_without_a_word_on_success_is_a_failure_that_is_told() -> None:
+    env = AgentTurns(Silent(), instruction="Go.", actions=())
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match="ended without 'success' in its info, which counts as a failure"):
+        _, reward, terminated, _, info = env.step(answer("go"))
+    assert (reward, terminated, info["success"]) == (1.0, True, False)

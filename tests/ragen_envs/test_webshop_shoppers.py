@@ -9,7 +9,6 @@ import pytest
 
 from ragen_envs import demonstration
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.env import search_for
 from ragen_envs.webshop.remote import HiddenGoalError
 from ragen_envs.webshop.shoppers import (
     best_shop_action,
@@ -18,6 +17,7 @@ from ragen_envs.webshop.shoppers import (
     query_of,
     random_shop_action,
     scripted_shop_action,
+    search_for,
     will_do,
 )
 from webshop_server.store.winnable import closest_options, own_options

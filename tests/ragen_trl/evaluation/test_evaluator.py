@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import pytest
 
 from ragen_envs import baselines
@@ -110,7 +111,7 @@ def test_the_same_call_twice_agrees_whatever_the_batches(policy: str) -> None:
 @pytest.mark.parametrize("env", [LAKE, "ragen/Bandit-v0", "ragen/Sokoban-v0"])
 def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
     """The same episodes, seed for seed: start state, outcome seed and sampling seed."""
-    horizon = baselines.HORIZONS[env]
+    horizon = baselines.default_horizon(gymnasium.spec(env))
     found = evaluate(policy, env, config(max_turns=horizon, max_actions_per_turn=1, max_actions=horizon), episodes=128)
     row = baselines.measure(env, policy, episodes=128)
     assert (found.n, found.success, found.success_low, found.success_high) == (row.n, row.success, row.low, row.high)
