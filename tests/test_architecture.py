@@ -45,13 +45,10 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/pictures/svg.py": {"PIL", "resvg_py"},
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges/openenv.py": {"openenv"},
-    "ragen_envs/bridges/gem.py": {"gem"},
     "ragen_envs/bridges/tau2.py": {"tau2"},
-    "ragen_envs/bridges/verifiers.py": {"datasets"},
-    "ragen_envs/bridges/verifiers_rollout.py": {"verifiers"},
     "ragen_envs/textworld/games.py": {"textworld", "filelock"},
     "ragen_envs/textworld/scenes.py": {"textworld"},
-    "ragen_envs/calling/mcp.py": {"mcp"},
+    "ragen_envs/calling/mcp.py": {"anyio", "mcp"},
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}

@@ -1,4 +1,4 @@
-"""What all environments of other packages have in common when they are played here.
+"""What the environments of other packages have in common when they are played here.
 
 Each is a `TextEnv` (an action is any text) or a `ToolEnv` (an action is a call of a tool, or words). What the other
 side answers is a `Reaction`; rewards, ends and info are passed on as they are.
@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ragen_envs.any_text import AnyText
-from ragen_envs.arguments import check_integer
-from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
-from ragen_envs.calling.tool import Call, Tool, read_action, write_call
+from ragen_envs.calling.env import ToolEnv
+from ragen_envs.calling.tool import Call, Tool, foreign_tool, read_action, write_call
 from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TextEnv
 
@@ -36,7 +34,6 @@ class Reaction:
         truncated: Whether a limit of its own ended the episode.
         info: Its info.
         tool_failed: Whether a called tool failed.
-        task: The part of a first text that still holds later, if not all of it does.
     """
 
     text: str
@@ -45,7 +42,6 @@ class Reaction:
     truncated: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
     tool_failed: bool = False
-    task: str = ""
 
 
 def solved(reward: float, over: bool, info: Mapping[str, Any]) -> bool:
@@ -53,22 +49,12 @@ def solved(reward: float, over: bool, info: Mapping[str, Any]) -> bool:
     return bool(info["success"]) if "success" in info else over and reward >= 1
 
 
-def checked_text(text: object, source: str) -> str:
-    """An observation, which must be text.
-
-    Raises:
-        TypeError: If it is not.
-    """
-    if not isinstance(text, str):
-        kind = type(text).__name__
-        raise TypeError(
-            f"{source} shows {text!r:.200}, a {kind}, and not text; only environments of text can be played"
-        )
-    return text
-
-
 class Foreign(TextEnv, abc.ABC):
-    """The part that environments of text and of tools share. Its subclasses name `TextEnv` or `ToolEnv` as well."""
+    """The part that environments of text and of tools share.
+
+    Attributes:
+        _is_success: The rule of success, which a subclass sets.
+    """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
 
@@ -91,8 +77,8 @@ class Foreign(TextEnv, abc.ABC):
     def _start(self, options: Mapping[str, Any]) -> str:
         begun = self._begin(self._seed_to_hand_on(), options.get("outcome_seed"))
         self._env_info = begun.info
-        self._task = self._cut(begun.task or begun.text)
-        return self._cut(begun.text)
+        self._task = self._cut(begun.text)
+        return self._task
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         reaction = self._answer(action)
@@ -114,55 +100,19 @@ class Foreign(TextEnv, abc.ABC):
         return text if len(text) <= most else text[: most - len(note)] + note
 
 
-class ForeignText(Foreign):
-    """An environment of another package whose actions are any text that is not blank.
-
-    ``reset(seed=s)`` passes `s` on where the other side takes a seed. The info dict has the keys of `TextEnv`
-    (`action_is_effective` is always True after an action) and `env_info`, the other side's own.
-
-    Args:
-        instruction: The task, where the first observation does not say it.
-        success: Says whether the task is solved, from reward, end and info of a step; by default `solved`.
-        max_observation_length: Characters of an observation that are shown, at least 40.
-        render_mode: "ansi", "rgb_array" or None.
-
-    Raises:
-        ValueError: If the length is too small.
-    """
-
-    def __init__(
-        self, *, instruction: str, success: Success, max_observation_length: int, render_mode: str | None
-    ) -> None:
-        """Sets what is shown; the arguments are described in the class docstring."""
-        check_integer("max_observation_length", max_observation_length, 40, "leaves no room for an observation")
-        super().__init__(render_mode=render_mode)
-        self.observation_space = AnyText(max_observation_length, min_length=0)
-        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
-        self._instruction, self._is_success = instruction, success
-
-    @property
-    def instruction(self) -> str:
-        """The task, as given."""
-        return self._instruction
-
-    @property
-    def task(self) -> str:
-        """What the first observation explains, as other packages do there."""
-        return self._task
-
-    def _parse_action(self, text: str) -> str | None:
-        return text.strip() or None
-
-
 class ForeignTools(Foreign, ToolEnv):
     """An environment of another package whose tools are called, and which may be spoken to.
 
-    `tools` are known after `reset`. Words instead of a call go to the other side, which may go on. The info dict has
-    the keys of `ToolEnv` and `env_info`.
+    Words instead of a call go to the other side, which may go on. The info dict has the keys of `ToolEnv` and
+    `env_info`.
+
+    Attributes:
+        tools: The tools of this episode, known after `reset`.
+        purpose: What every task is about.
 
     Args:
         purpose: What every task is about.
-        success: As in `ForeignText`.
+        success: Says whether the task is solved, from reward, end and info of a step.
         max_result_length: Characters of a result that are shown, at least 40.
         render_mode: "ansi", "rgb_array" or None.
 
@@ -171,38 +121,24 @@ class ForeignTools(Foreign, ToolEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}, **ToolEnv.idle_info}
+    tools: Sequence[Tool] = ()
+    purpose: str = ""
 
     def __init__(self, *, purpose: str, success: Success, max_result_length: int, render_mode: str | None) -> None:
         """Sets what is shown; the arguments are described in the class docstring."""
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
-        self._purpose, self._is_success = purpose, success
-        self._tools: tuple[Tool, ...] = ()
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """The tools of this episode."""
-        return self._tools
-
-    @property
-    def purpose(self) -> str:
-        """What every task is about, as given or as the other side says."""
-        return self._purpose
+        self.purpose, self._is_success = purpose, success
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         said = read_action(action)
         observation, reward, terminated, info = super()._act(action)
-        failed = not info["action_is_effective"]
-        info["tool"], info["tool_failed"] = (said.name if isinstance(said, Call) else ""), failed
+        info["tool"] = said.name if isinstance(said, Call) else ""
+        info["tool_failed"] = not info["action_is_effective"]
         return observation, reward, terminated, info
+
+    def _described(self, name: str, description: str | None, schema: Mapping[str, Any] | None) -> Tool:
+        """A tool of the other side. Its `run` is an action of the episode, as `step` is."""
+        return foreign_tool(name, description, schema, lambda **given: self._answer(write_call(name, given)).text)
 
     def _judge(self) -> tuple[float, bool]:
         raise AssertionError("the other side judges")
-
-    def _described(self, name: str, description: str, parameters: Mapping[str, Any]) -> Tool:
-        """A tool of the other side. Its `run` is an action of the episode, as `step` is."""
-
-        def run(**arguments: Any) -> str:
-            return self._answer(write_call(name, arguments)).text
-
-        whole = {"type": "object", "properties": {}, **parameters}
-        return Tool(name, description or name, whole, run)

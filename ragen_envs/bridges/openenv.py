@@ -10,26 +10,31 @@ As a server, an environment takes whole replies and answers with user messages:
     app = openenv.core.env_server.create_app(*openenv_environment("ragen/FrozenLake-v0"), max_concurrent_envs=64)
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import gymnasium
 
-from ragen_envs.bridges.foreign import ForeignEnvError, ForeignText, ForeignTools, Reaction, Success, solved
-from ragen_envs.bridges.making import Maker, make_turns
-from ragen_envs.calling.tool import Call, as_text, read_action
+from ragen_envs.any_text import AnyText
+from ragen_envs.arguments import check_integer
+from ragen_envs.baselines import default_turns
+from ragen_envs.bridges.foreign import Foreign, ForeignEnvError, ForeignTools, Reaction, Success, solved
+from ragen_envs.bridges.trl_tools import Maker
+from ragen_envs.calling.env import MAX_CALL_LENGTH
+from ragen_envs.calling.results import content_text
+from ragen_envs.calling.tool import Call, read_action
+from ragen_envs.turns import AgentTurns
 
 _MISSING = "OpenEnv is not installed; pip install 'ragen-trl[openenv]'"
 _COMMON_FIELDS = ("metadata", "done", "reward")  # of every action and observation
 
 
-class OpenEnvText(ForeignText):
+class OpenEnvText(Foreign):
     """The environment of an OpenEnv server, if its actions and observations are text.
 
     ## Description
-    Which field of an action and of an observation is the text, the server's schema says where only one can be meant.
-    Each object is a session of its own, over a WebSocket that `close` ends.
+    One field of an action and one of an observation are the text; other fields keep their defaults. Each object is a
+    session of its own, over a WebSocket that `close` ends.
 
     ## Starting State
     The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`. An environment without randomness
@@ -53,8 +58,8 @@ class OpenEnvText(ForeignText):
         self,
         base_url: str,
         *,
-        action: str | None = None,
-        observation: str | None = None,
+        action: str = "text",
+        observation: str = "text",
         instruction: str = "Answer the environment, whose state says what it wants.",
         success: Success = solved,
         timeout: float = 60.0,
@@ -65,8 +70,9 @@ class OpenEnvText(ForeignText):
 
         Args:
             base_url: Its address, such as ``"http://localhost:8000"``.
-            action: The field of an action that is the text; None for the only one.
-            observation: The field of an observation that is the text; None for the only one.
+            action: The field of an action that is the text, such as ``"message"``; the environments of this package
+                have "text" on both sides.
+            observation: The field of an observation that is the text.
             instruction: The first line that a model sees.
             success: Says whether the task is solved, from reward, end and info of a step.
             timeout: Seconds that the server may take for an answer.
@@ -76,26 +82,32 @@ class OpenEnvText(ForeignText):
         Raises:
             ImportError: Without OpenEnv.
             ForeignEnvError: If there is no server, or it has no room for another session.
-            ValueError: If the server's actions or observations are no text.
+            ValueError: If the length is too small; at a reset, if an observation has no such field of text.
         """
-        super().__init__(
-            instruction=instruction,
-            success=success,
-            max_observation_length=max_observation_length,
-            render_mode=render_mode,
-        )
+        check_integer("max_observation_length", max_observation_length, 40, "leaves no room for an observation")
+        super().__init__(render_mode=render_mode)
+        self.observation_space = AnyText(max_observation_length, min_length=0)
+        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
+        self._instruction, self._is_success = instruction, success
+        self._action, self._shown_field = action, observation
         self._session = _Session(base_url, timeout)
-        try:
-            schemas = self._session.schemas()
-            self._action = _text_field(schemas["action"], "action", action, base_url)
-            self._shown_field = _text_field(schemas["observation"], "observation", observation, base_url)
-        except BaseException:
-            self._session.close()
-            raise
+
+    @property
+    def instruction(self) -> str:
+        """The task, as given."""
+        return self._instruction
+
+    @property
+    def task(self) -> str:
+        """What the first observation says."""
+        return self._task
 
     def close(self) -> None:
         """Ends the session."""
         self._session.close()
+
+    def _parse_action(self, text: str) -> str | None:
+        return text.strip() or None
 
     def _begin(self, seed: int, outcome_seed: int | None) -> Reaction:
         return self._read(self._session.reset(seed, outcome_seed))
@@ -104,7 +116,13 @@ class OpenEnvText(ForeignText):
         return self._read(self._session.step({self._action: action}))
 
     def _read(self, result: Any) -> Reaction:
-        return _reaction(result, str(result.observation.get(self._shown_field, "")))
+        text = result.observation.get(self._shown_field)
+        if not isinstance(text, str):
+            raise ValueError(
+                f"the field {self._shown_field!r} of the observations at {self._session.url} is {text!r:.100} and not "
+                f"text; name another with observation=, of {', '.join(result.observation)}"
+            )
+        return _reaction(result, text)
 
 
 class OpenEnvTools(ForeignTools):
@@ -164,32 +182,27 @@ class OpenEnvTools(ForeignTools):
         listed = self._session.step({"type": "list_tools"}).observation.get("tools")
         if not listed:
             raise ValueError(f"the OpenEnv server at {self._session.url} lists no tools; if it reads text: OpenEnvText")
-        self._tools = tuple(
-            self._described(tool["name"], tool.get("description") or "", tool.get("input_schema") or {})
-            for tool in listed
-        )
-        return _reaction(result, self._given_task or self._told_task(result))
-
-    def _told_task(self, result: Any) -> str:
+        self.tools = [
+            self._described(tool["name"], tool.get("description"), tool.get("input_schema")) for tool in listed
+        ]
         fields = {**(result.metadata or {}), **result.observation}
         texts = [text for name, text in fields.items() if name not in _COMMON_FIELDS and isinstance(text, str)]
-        if len(texts) != 1:
+        if self._given_task is None and len(texts) != 1:
             raise ValueError(
                 f"the OpenEnv server at {self._session.url} does not say in one text what should be done; its "
                 f"observation has the fields {sorted(fields)}; pass task="
             )
-        return texts[0]
+        return _reaction(result, self._given_task or texts[0])
 
     def _answer(self, action: str) -> Reaction:
         said = read_action(action)
         if not isinstance(said, Call):
             return Reaction("The episode is over.", terminated=True)
-        call = {"type": "call_tool", "tool_name": said.name, "arguments": dict(said.arguments)}
-        result = self._session.step(call)
+        result = self._session.step({"type": "call_tool", "tool_name": said.name, "arguments": dict(said.arguments)})
         fault = result.observation.get("error")
         if fault:
             return _reaction(result, f"Error: {fault['message']}", tool_failed=True)
-        return _reaction(result, _result_text(result.observation.get("result")))
+        return _reaction(result, content_text(result.observation.get("result")))
 
 
 class _Session:
@@ -198,29 +211,15 @@ class _Session:
     def __init__(self, url: str, timeout: float) -> None:
         try:
             from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unused-ignore]
-            from openenv.core.client_types import StepResult  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise ImportError(_MISSING) from error
-        if "metadata" not in {each.name for each in dataclasses.fields(StepResult)}:
-            raise ImportError("this OpenEnv (openenv-core?) is too old; pip install 'ragen-trl[openenv]'")
-        if not timeout > 0:
-            raise ValueError(f"timeout={timeout!r} must be a number of seconds above 0")
-        self.url, self._timeout = url, timeout
+        self.url = url
         self._client = GenericEnvClient(base_url=url, message_timeout_s=timeout).sync()
         try:
             self._client.connect()
         except Exception as error:  # a socket's, a timeout's or the handshake's
             self._client.close()
             raise ForeignEnvError(f"no OpenEnv server answers at {url}: {error}; start it, or correct it") from error
-
-    def schemas(self) -> dict[str, Any]:
-        """JSON schemas of actions and observations."""
-        address = self.url.replace("ws://", "http://", 1).replace("wss://", "https://", 1).rstrip("/")
-        try:
-            answer = httpx.get(f"{address}/schema", timeout=self._timeout).raise_for_status()
-        except httpx.HTTPError as error:
-            raise ForeignEnvError(f"the OpenEnv server at {self.url} does not tell its schema: {error}") from error
-        return dict(answer.json())
 
     def reset(self, seed: int, outcome_seed: int | None) -> Any:
         """A new episode; OpenEnv's `StepResult` with an observation that is a dict."""
@@ -239,31 +238,11 @@ class _Session:
         try:
             return ask(*arguments, **options)
         except Exception as error:  # the server's errors, a closed socket and a timeout have no common class
-            said = str(error) or type(error).__name__
-            remedy = "look at its log; if it has no session left, raise its max_concurrent_envs"
-            if "VALIDATION_ERROR" in said:  # by OpenEnv's own code; its actions have other fields
-                remedy = "it takes other actions: OpenEnvTools is for servers with tools, OpenEnvText for a text field"
-            raise ForeignEnvError(f"the OpenEnv server at {self.url} gives no answer: {said}; {remedy}") from error
-
-
-def _text_field(schema: Mapping[str, Any], side: str, given: str | None, url: str) -> str:
-    """The name of the field that is the text of an action or an observation."""
-    fields = {name: kind for name, kind in schema["properties"].items() if name not in _COMMON_FIELDS}
-    texts = [name for name, kind in fields.items() if kind.get("type") == "string"]
-    needed = [name for name in schema.get("required", ()) if side == "action" and name in fields]
-    found = given if given is not None else (texts[0] if len(texts) == 1 else None)
-    if found in texts and set(needed) <= {found}:
-        return str(found)
-    if "tool_name" in fields:
-        raise ValueError(f"the OpenEnv server at {url} has tools; use OpenEnvTools")
-    said = f"the fields of its {side} are {', '.join(fields) or 'none'}"
-    if found in texts:
-        raise ValueError(
-            f"the OpenEnv server at {url} wants more than text: of its {side}, {', '.join(needed)} are needed"
-        )
-    if given is None and texts:
-        raise ValueError(f"the OpenEnv server at {url} has several texts: {said}; say which with {side}=")
-    raise ValueError(f"the OpenEnv server at {url} has no such text: {said}; only text can be played")
+            raise ForeignEnvError(
+                f"the OpenEnv server at {self.url} gives no answer: {str(error) or type(error).__name__}; look at its "
+                "log. If it has no session left, raise its max_concurrent_envs; if it takes other actions, use "
+                "OpenEnvTools for one with tools, OpenEnvText for one with a field of text"
+            ) from error
 
 
 def _reaction(result: Any, text: str, tool_failed: bool = False) -> Reaction:
@@ -271,13 +250,6 @@ def _reaction(result: Any, text: str, tool_failed: bool = False) -> Reaction:
     info = {**result.observation, "metadata": result.metadata or {}}
     over, reward = bool(result.done), float(result.reward or 0.0)
     return Reaction(text, reward, over and not cut, over and cut, info, tool_failed)
-
-
-def _result_text(result: Any) -> str:
-    """The text of a call's result, which has the form of the Model Context Protocol, or is the plain value."""
-    if isinstance(result, Mapping) and isinstance(result.get("content"), list):
-        return "\n".join(block.get("text", f"[{block.get('type')}]") for block in result["content"])
-    return as_text(result)
 
 
 def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[Any]]:
@@ -293,27 +265,38 @@ def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[An
     Raises:
         ImportError: Without OpenEnv.
     """
-    action_type, observation_type = _openenv_messages()
-    from openenv.core import env_server  # type: ignore[import-not-found, unused-ignore]
+    try:
+        from openenv.core import env_server  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise ImportError(_MISSING) from error
+
+    class TextAction(env_server.Action):
+        text: str
+
+    class TextObservation(env_server.Observation):
+        text: str
+        success: bool
+        truncated: bool = False
 
     class Turns(env_server.Environment):
         SUPPORTS_CONCURRENT_SESSIONS = True
 
         def __init__(self) -> None:
             super().__init__()
-            self._turns = make_turns(env)
+            made = gymnasium.make(env) if isinstance(env, str) else env()
+            self._turns = made if isinstance(made, AgentTurns) else AgentTurns(made, **default_turns(made.spec))
             self._state = env_server.State()
 
         def reset(self, seed: int | None = None, episode_id: str | None = None, outcome_seed: int | None = None) -> Any:
             options = None if outcome_seed is None else {"outcome_seed": outcome_seed}
             message, info = self._turns.reset(seed=seed, options=options)
             self._state = env_server.State(episode_id=episode_id, step_count=0)
-            return observation_type(text=message, success=info["success"])
+            return TextObservation(text=message, success=info["success"])
 
         def step(self, action: Any, timeout_s: float | None = None) -> Any:
             message, reward, terminated, truncated, info = self._turns.step(action.text)
             self._state.step_count += 1
-            return observation_type(
+            return TextObservation(
                 text=message,
                 reward=reward,
                 done=bool(terminated or truncated),
@@ -328,22 +311,4 @@ def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[An
         def close(self) -> None:
             self._turns.close()
 
-    return Turns, action_type, observation_type
-
-
-def _openenv_messages() -> tuple[type[Any], type[Any]]:
-    """The classes of actions and observations, which are Pydantic models."""
-    try:
-        from openenv.core import env_server  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ImportError(_MISSING) from error
-
-    class TextAction(env_server.Action):
-        text: str
-
-    class TextObservation(env_server.Observation):
-        text: str
-        success: bool
-        truncated: bool = False
-
-    return TextAction, TextObservation
+    return Turns, TextAction, TextObservation

@@ -105,11 +105,9 @@ class Tau2(ForeignTools):
         if not seen:
             raise self._failure("does not begin")
         self._over = False
-        self._purpose = _PURPOSE + info["policy"]
+        self.purpose = _PURPOSE + info["policy"]
         functions = (tool.openai_schema["function"] for tool in info["tools"])
-        self._tools = tuple(
-            self._described(each["name"], each["description"], each["parameters"]) for each in functions
-        )
+        self.tools = [self._described(each["name"], each["description"], each["parameters"]) for each in functions]
         return Reaction(_without_role(seen), info=self._env_facts)
 
     def _answer(self, action: str) -> Reaction:
@@ -130,9 +128,10 @@ class Tau2(ForeignTools):
         return Reaction(text or "The conversation is over.", float(reward), over, truncated, self._env_facts, failed)
 
     def _failure(self, what: str) -> ForeignEnvError:
-        name = f"{self._domain} {self._env_facts['task_id']}"
-        remedy = "its log (loguru) says why; often the user's model cannot be reached, or needs a key"
-        return ForeignEnvError(f"the conversation of {name} {what}; {remedy}")
+        return ForeignEnvError(
+            f"the conversation of {self._domain} {self._env_facts['task_id']} {what}; its log (loguru) says why; often "
+            "the user's model cannot be reached, or needs a key"
+        )
 
 
 def _task_names(domain: str, tasks: Sequence[str] | None) -> tuple[str, ...]:

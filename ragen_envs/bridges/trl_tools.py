@@ -18,10 +18,10 @@ import numpy as np
 
 from ragen_envs.arguments import check_limit
 from ragen_envs.baselines import default_turns
-from ragen_envs.bridges.making import Maker, make
 from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.turns import AgentTurns
 
+Maker = Callable[[], gymnasium.Env[str, str]]
 OVER = "The game is over. Call no more tools."
 
 
@@ -40,7 +40,7 @@ class ToolEnvironment:
 
     def __init__(self, env: str | Maker, max_actions: int | None, outcome_seeds: np.random.SeedSequence) -> None:
         """Makes the environment; call `trl_environment` to get one."""
-        made = make(env)
+        made = gymnasium.make(env) if isinstance(env, str) else env()
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
         self._env, self._game = made, made.unwrapped

@@ -1,20 +1,23 @@
 """ToolEnv: the base class of environments whose actions are calls of tools.
 
 A subclass gives Python functions as `tools`, a task, and a judge of the state that was reached. Here are descriptions
-for the model, the check of arguments, errors as observations, and limits of time and of output.
+for the model, the check of arguments, and errors as observations.
 """
 
 import abc
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import gymnasium
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
+from ragen_envs.calling.results import as_text
 from ragen_envs.calling.schema import Schema, ToolSignatureError
-from ragen_envs.calling.tool import Call, Tool, ToolError, as_text, read_action, write_answer, write_call
+from ragen_envs.calling.tool import Tool, ToolError, read_action, write_answer, write_call
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
@@ -29,11 +32,9 @@ class ToolEnv(TextEnv):
 
     An action is ``{"name": …, "arguments": {…}}``, or ``{"answer": …}``, which ends the episode with words. It is
     invalid, and changes nothing, if it is neither, if no tool has that name, or if the arguments do not meet the tool's
-    schema; `fault` says which. A tool that raises an exception or takes too long was called: the observation is then an
-    error message. `ToolTurns` shows all of these to a model as results.
-
-    A tool that exceeds its time limit goes on in its thread, which Python cannot stop. Until it is done, all other
-    calls are refused, and so are `reset`, copies and pickles, so that no two threads change the same state.
+    schema; `fault` says which. A tool that raises an exception was called: the observation is then an error message.
+    `ToolTurns` shows all of these to a model as results. An asynchronous tool runs to its end in an event loop of its
+    own.
 
     Tasks, calls and results are of any characters: the spaces are `AnyText`.
 
@@ -44,38 +45,28 @@ class ToolEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `tool` | name of the called tool; "" if none was called |
-    | `tool_failed` | the tool raised an exception or took too long; `action_is_effective` is then False |
+    | `tool_failed` | the tool raised an exception; `action_is_effective` is then False |
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"tool": "", "tool_failed": False}
 
-    def __init__(
-        self,
-        *,
-        render_mode: str | None = None,
-        max_result_length: int = 2000,
-        call_timeout: float | None = None,
-    ) -> None:
-        """Sets the limits of a call.
+    def __init__(self, *, render_mode: str | None = None, max_result_length: int = 2000) -> None:
+        """Builds the spaces.
 
         Args:
             render_mode: "ansi", "rgb_array" or None.
             max_result_length: Characters of a result that are shown, at least 40; the rest is cut, and the result says
                 so.
-            call_timeout: Seconds that a call may take; None for no limit, which also saves a thread for each call.
 
         Raises:
-            ValueError: If a limit is out of its range.
+            ValueError: If the length is out of its range.
         """
         check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
-        if call_timeout is not None and not call_timeout > 0:
-            raise ValueError(f"call_timeout={call_timeout!r} must be a number of seconds above 0, or None for no limit")
         super().__init__(render_mode=render_mode)
         # Of any characters: what tools return, and what a model asks them, is not ours.
         self.observation_space = AnyText(max_result_length, min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        self.max_result_length, self.call_timeout = max_result_length, call_timeout
-        self._hanging: list[threading.Thread] = []
+        self.max_result_length = max_result_length
 
     @property
     @abc.abstractmethod
@@ -141,17 +132,9 @@ class ToolEnv(TextEnv):
         return tools[said.name].fault(said.arguments)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode; see `TextEnv.reset`.
-
-        Raises:
-            RuntimeError: If a call of the last episode still hangs.
-        """
-        if self._hangs():
-            name = type(self).__name__
-            raise RuntimeError(f"a call of {name} still runs after its time limit; make a new environment")
-        observation, info = super().reset(seed=seed, options=options)
-        self._task = observation
-        return observation, info
+        """Starts an episode; see `TextEnv.reset`."""
+        self._task, info = super().reset(seed=seed, options=options)
+        return self._task, info
 
     def _by_name(self) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
@@ -174,37 +157,22 @@ class ToolEnv(TextEnv):
             reward, _, info = _read(self, "_answered", self._answered(said))
             return "The episode is over.", reward, True, {**self.idle_info, "action_is_effective": True, **info}
         assert said is not None  # `_parse_action` returned it
-        text, failed = self._call(said)
+        try:
+            text, failed = self._result(said.name, said.arguments), False
+        except ToolError as error:
+            text, failed = f"Error: {error}", True
+        except (Exception, SystemExit) as error:  # the tool's code is not ours, and a model may give it anything
+            text, failed = f"Error: {type(error).__name__}: {error}", True
         reward, terminated, info = (0.0, False, {"success": False}) if failed else _read(self, "_judge", self._judge())
         called = {"action_is_effective": not failed, "tool": said.name, "tool_failed": failed}
         return self._shown(text), reward, terminated, {**self.idle_info, **called, **info}
 
-    def _call(self, call: Call) -> tuple[str, bool]:
-        """The text of a call's result, and whether it failed."""
-        tool = self._by_name()[call.name]
-        if self._hangs():
-            return "Error: an earlier call has not ended yet", True
-        if self.call_timeout is None:
-            return _outcome(tool, call)
-        outcomes: list[tuple[str, bool]] = []
-        thread = threading.Thread(target=lambda: outcomes.append(_outcome(tool, call)), name=tool.name, daemon=True)
-        thread.start()
-        thread.join(self.call_timeout)
-        if outcomes:
-            return outcomes[0]
-        self._hanging.append(thread)
-        return f"Error: no result within {self.call_timeout:g} seconds", True
-
-    def _hangs(self) -> bool:
-        """Whether a call goes on after its time limit."""
-        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
-        return bool(self._hanging)
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._hangs():
-            name = type(self).__name__
-            raise RuntimeError(f"a call of {name} still runs after its time limit; copy or pickle it when it has ended")
-        return vars(self)
+    def _result(self, name: str, arguments: Mapping[str, Any]) -> str:
+        found = self._by_name()[name].run(**arguments)
+        if inspect.isawaitable(found):
+            with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop, as a notebook's does
+                found = pool.submit(asyncio.run, _awaited(found)).result()
+        return as_text(found)
 
     def _shown(self, text: str) -> str:
         """The text within its limit. A tool's half of a surrogate pair is no character, and cannot be tokenised."""
@@ -215,28 +183,16 @@ class ToolEnv(TextEnv):
         return text[: self.max_result_length - len(note)] + note
 
 
-def _outcome(tool: Tool, call: Call) -> tuple[str, bool]:
-    """The result of a call as text, or the error that it raised, and whether it did."""
-    try:
-        return as_text(tool.run(**call.arguments)), False
-    except ToolError as error:
-        return f"Error: {error}", True
-    except Exception as error:  # the tool's code is not ours, and a model may give it anything
-        return f"Error: {type(error).__name__}: {error}", True
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dict[str, Any]]:
     """Reward, terminated and info of what a judge returned in either form."""
-    name = f"{type(env).__name__}.{judge}"
-    try:
-        reward, terminated, info = judged if len(judged) == 3 else (*judged, {"success": bool(judged[1])})
-        known = float(reward), bool(terminated), {**info, "success": bool(info["success"])}
-    except (ValueError, TypeError, LookupError) as error:
-        wanted = "(reward, done) or (reward, terminated, info with 'success')"
-        raise TypeError(f"{name} returned {judged!r:.200}; it returns {wanted}") from error
-    if len(judged) == 2 and known[1] and known[0] <= 0.0:
+    reward, terminated, info = judged if len(judged) == 3 else (*judged, {"success": judged[1]})
+    if len(judged) == 2 and terminated and reward <= 0.0:
         gymnasium.logger.warn(
-            f"{name} returned {judged!r}, which counts as success; return ({known[0]:g}, True, {{'success': False}}) "
-            "for an end without it, or the same with True if it is meant"
+            f"{type(env).__name__}.{judge} returned {judged!r}, which counts as success; return ({reward:g}, True, "
+            "{'success': False}) for an end without it, or the same with True if it is meant"
         )
-    return known
+    return float(reward), bool(terminated), {**info, "success": bool(info["success"])}

@@ -137,13 +137,26 @@ def read_object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def as_text(result: Any) -> str:
-    """A result as a model reads it.
+def foreign_tool(
+    name: str, description: str | None, schema: Mapping[str, Any] | None, run: Callable[..., Any]
+) -> Tool:
+    """A tool that a server describes. Servers in Go write ``null`` for lists and maps that are empty; those go.
 
-    Raises:
-        TypeError: If it has no JSON form.
+    Args:
+        name: What it is called by.
+        description: What it does; the name if there is none.
+        schema: JSON schema of its arguments.
+        run: Called with the arguments by name.
     """
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return Tool(name, description or name, {"type": "object", "properties": {}, **_without_nulls(schema or {})}, run)
+
+
+def _without_nulls(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {key: each for key, each in schema.items() if each is not None or key in ("default", "const")}
+    nested = {key: [_without_nulls(one) for one in each] for key, each in kept.items() if isinstance(each, list)}
+    return {**{key: _without_nulls(each) for key, each in kept.items()}, **nested}
 
 
 def _kind(schema: Mapping[str, Any] | bool) -> str:

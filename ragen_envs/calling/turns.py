@@ -121,11 +121,11 @@ class ToolTurns(AgentTurns):
         return turn
 
     def _not_made(self, number: int) -> str:
-        """What is said of the calls past a limit. A reply may have hundreds of them, so that they have one result."""
+        """What is said of the calls past a limit. A reply may have hundreds of them, so they have one result."""
         calls = "the last call was" if number == 1 else f"the last {number} calls were"
-        if self.actions_left == 0:
-            return f"{calls} not made: an episode may have at most {_counted(self.max_actions)}"
-        return f"{calls} not made: a turn may have at most {_counted(self.max_actions_per_turn)}"
+        is_last = self.actions_left == 0
+        whole, most = ("an episode", self.max_actions) if is_last else ("a turn", self.max_actions_per_turn)
+        return f"{calls} not made: {whole} may have at most {most} call{'' if most == 1 else 's'}"
 
     def _act(self, name: str, text: str, turn: TurnRecord) -> None:
         fault = self.game.fault(name)
@@ -146,7 +146,3 @@ class ToolTurns(AgentTurns):
 
     def _info(self, turn: TurnRecord) -> dict[str, Any]:
         return {**super()._info(turn), "tool_results": tuple(turn.results)}
-
-
-def _counted(calls: int) -> str:
-    return f"{calls} call{'' if calls == 1 else 's'}"

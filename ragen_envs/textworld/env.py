@@ -11,8 +11,15 @@ import numpy as np
 
 from ragen_envs.arguments import check_choice, check_flags, check_limit
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld.alfworld import task_type
-from ragen_envs.textworld.games import EVALUATION, check_installed, game_file, games_in, parse_size, user_cache
+from ragen_envs.textworld.games import (
+    EVALUATION,
+    check_installed,
+    game_file,
+    games_in,
+    parse_size,
+    task_type,
+    user_cache,
+)
 from ragen_envs.textworld.scenes import Commands, Scene, scene
 from ragen_envs.textworld.thoughts import adventure_thought
 

@@ -5,6 +5,7 @@ A game takes some seconds to make, because Inform 7 compiles it. It is made when
 """
 
 import functools
+import json
 import os
 import re
 import tempfile
@@ -19,6 +20,14 @@ EVALUATION = 1_000_000
 """Number of the first generated game of the split "eval"; those of "train" begin at 0. Each split has as many."""
 
 _SIZE = re.compile(r"w([1-9]\d?)-o([1-9]\d?)-q([1-9]\d?)")
+TASK_TYPES = (
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+)
 _KINDS = (".z8", ".tw-pddl")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
@@ -36,15 +45,6 @@ class MissingTextWorldError(EnvError, ModuleNotFoundError):
 
 class GameError(EnvError, ValueError):
     """A game cannot be made or read."""
-
-
-class DamagedGameError(GameError):
-    """A file of a game is not what it should be."""
-
-    def __init__(self, path: Path | str, error: Exception) -> None:
-        """Names the file."""
-        found = f"{type(error).__name__}: {error}"
-        super().__init__(f"{path} is damaged ({found}); get it again, or take it out of the folder")
 
 
 def check_installed() -> str:
@@ -171,3 +171,19 @@ def _is_played(path: Path) -> bool:
         return True
     left_out = "movable" in str(path.parent) or "Sliced" in str(path.parent)
     return not left_out and re.search(rb'"solvable": *false', path.read_bytes()) is None
+
+
+def task_type(game: Path) -> str:
+    """The type of a game's task, from the ``traj_data.json`` beside it or the name of a folder; "" for other games.
+
+    Raises:
+        GameError: If that file is no JSON object.
+    """
+    about = game.with_name("traj_data.json")
+    if about.is_file():
+        try:
+            return str(json.loads(about.read_text(encoding="utf-8")).get("task_type", ""))
+        except (ValueError, AttributeError) as error:
+            raise GameError(f"{about} is damaged ({error!r}); get it again, or take it out of the folder") from error
+    parts = [part.split("-")[0] for part in game.parts]
+    return next((part for part in parts if part in TASK_TYPES), "")

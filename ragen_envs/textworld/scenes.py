@@ -1,8 +1,8 @@
 r"""What a game shows after some commands.
 
 A `Scene` is an immutable value that depends only on the game's file and the commands so far, so an environment can be
-copied, pickled and stepped in any process. A few interpreters per file are kept here; one that stands on the way to
-the wanted scene goes on from there. (Copying an interpreter takes ten times as long as playing the commands again.)
+copied, pickled and stepped in any process. An interpreter per file is kept here. (Copying one takes ten times as long
+as playing the commands again.)
 """
 
 import contextlib
@@ -11,16 +11,15 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen_envs.textworld.alfworld import short_names
-from ragen_envs.textworld.games import PARSING, DamagedGameError, MissingTextWorldError, check_installed
+from ragen_envs.textworld.games import PARSING, GameError, MissingTextWorldError, check_installed
 
 Commands = tuple[str, ...]
-MOST_INTERPRETERS = 4  # of one game, in one process; each takes 1.8 MB
 _END = re.compile(r"\*\*\* (The End|You lost!) \*\*\*")
 _SCORE = "Your score has just gone up by"  # info and rewards say it
 _STATUS = re.compile(r"^>.*\Z", re.MULTILINE | re.DOTALL)
@@ -60,54 +59,42 @@ def scene(path: str, commands: Commands, planned: bool) -> Scene:
 
     Raises:
         MissingTextWorldError: If a package is not installed.
-        DamagedGameError: If the file is no game.
+        GameError: If the file is no game.
         OSError: If the file cannot be read.
     """
-    return _interpreters(path, planned).scene_after(commands)
+    return _player(path, planned).scene_after(commands)
 
 
-@functools.lru_cache(maxsize=32)
-def _interpreters(path: str, planned: bool) -> "_Interpreters":
-    return _Interpreters(path, planned)
+@functools.lru_cache(maxsize=32)  # each takes 1.8 MB
+def _player(path: str, planned: bool) -> "_Player":
+    return _Player(path, planned)
 
 
 if os.name == "posix":  # an interpreter of the parent may be in the middle of a command, and its lock held for ever
-    os.register_at_fork(after_in_child=_interpreters.cache_clear)
+    os.register_at_fork(after_in_child=_player.cache_clear)
 
 
-class _Interpreters:
-    """Those of one game, each at the end of a way."""
+class _Player:
+    """An interpreter of one game, which goes on from its last command, or begins again where that is on another way."""
 
     def __init__(self, path: str, planned: bool) -> None:
         self._path, self._planned = path, planned
-        self._idle: list[tuple[Commands, Any, Any]] = []  # commands so far, interpreter, its last answer
+        self._game: Any = None
+        self._done: Commands | None = None
         self._lock = threading.Lock()
 
     def scene_after(self, commands: Commands) -> Scene:
-        with self._lock, _answering(self._path):
-            done, game, answer = self._furthest(commands)
+        # ALFWorld's games parse every text with a parser that threads share, TextWorld's own only when they start.
+        parsing = PARSING if Path(self._path).suffix == ".tw-pddl" else contextlib.nullcontext()
+        with self._lock, parsing:
+            self._game = self._game or _start(self._path, self._planned)
+            done, self._done = self._done, None  # until all commands are played
+            if done is None or commands[: len(done)] != done:
+                done, self._answer = (), self._game.reset()
             for command in commands[len(done) :]:
-                answer, _, _ = game.step(command)
-            self._idle.append((commands, game, answer))
-        return _seen(answer, is_first=not commands)
-
-    def _furthest(self, commands: Commands) -> tuple[Commands, Any, Any]:
-        """The interpreter that is furthest on the way to the scene; at the beginning if there is none."""
-        on_the_way = [entry for entry in self._idle if commands[: len(entry[0])] == entry[0]]
-        if on_the_way:
-            entry = max(on_the_way, key=lambda entry: len(entry[0]))
-            self._idle.remove(entry)
-            return entry
-        if len(self._idle) < MOST_INTERPRETERS:
-            game = _start(self._path, self._planned)
-        else:
-            game = self._idle.pop(0)[1]
-        return (), game, game.reset()
-
-
-def _answering(path: str) -> contextlib.AbstractContextManager[Any]:
-    """What is held while a game answers: ALFWorld's parse every text, TextWorld's own are parsed when they start."""
-    return PARSING if Path(path).suffix == ".tw-pddl" else contextlib.nullcontext()
+                self._answer, _, _ = self._game.step(command)
+            self._done = commands
+            return _seen(self._answer, is_first=not commands)
 
 
 def _start(path: str, planned: bool) -> Any:
@@ -125,12 +112,31 @@ def _start(path: str, planned: bool) -> Any:
             needed = "pip install 'ragen-trl[alfworld]'"
             raise MissingTextWorldError(f"{path} needs the planner of TextWorld; {needed}") from error
         except (ValueError, KeyError) as error:
-            raise DamagedGameError(path, error) from error
+            raise GameError(f"{path} is damaged ({error!r}); get it again, or take it out of the folder") from error
     if Path(path).suffix == ".tw-pddl":
         infos = game._entity_infos
         for name, short in short_names(infos).items():
             infos[name].name = short
     return game
+
+
+def short_names(ids: Iterable[str]) -> dict[str, str]:
+    """Names of things by their ids, as ALFWorld gives them: what it is, and its number among those of its kind.
+
+    Example:
+        >>> list(short_names(["agent1", "mug_bar__minus_00_dot_9", "mug_bar__plus_01_dot_2"]).values())
+        ['agent1', 'mug 2', 'mug 1']
+    """
+    kinds = {}
+    for name in sorted(ids):
+        kind, has_place, _ = name.partition("_bar_")
+        kinds[name] = kind + "basin" * ("basin" in name) if has_place else ""
+    left = Counter(kinds.values())  # ALFWorld counts down
+    names = {}
+    for name, kind in kinds.items():
+        names[name] = f"{kind} {left[kind]}" if kind else name
+        left[kind] -= 1
+    return names
 
 
 def _seen(answer: Any, is_first: bool) -> Scene:
@@ -143,19 +149,15 @@ def _seen(answer: Any, is_first: bool) -> Scene:
     end = _END.search(text)
     text = text[: end.start()] if end else _STATUS.sub("", text)
     lines = [" ".join(line.split()) for line in text.splitlines()]
+    plan = answer.policy_commands or ()
     return Scene(
         text=_plain("\n".join([line for line in lines if line and not line.startswith(_SCORE)])),
         objective=_plain(" ".join(objective.split())),
         commands=tuple(map(_plain, answer.admissible_commands)),
-        plan=tuple(_tidy(answer.policy_commands or (), answer.admissible_commands)),
+        plan=tuple(map(_plain, plan)) if plan and plan[0] in answer.admissible_commands else (),
         won=bool(answer.won),
         lost=bool(answer.lost),
     )
-
-
-def _tidy(plan: Sequence[str], admissible: Sequence[str]) -> Commands:
-    """The plan, if the first command of it can be given."""
-    return tuple(map(_plain, plan)) if plan and plan[0] in admissible else ()
 
 
 def _plain(text: str) -> str:

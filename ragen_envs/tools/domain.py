@@ -1,25 +1,28 @@
-"""What the domains share: tables and tools over them, tasks with the calls that solve them, and a second wording.
+"""What the domains share: rows and tools over them, tasks with the calls that solve them, and a second wording.
 
 A domain's tools are methods of its class. Their second wording has other names of tools and arguments and other
 descriptions for the same effects: tools that a model has never seen, in a domain that it knows.
 """
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import tomllib
 
 from ragen_envs.calling.tool import Call, Tool, ToolError
-from ragen_envs.tools.database import Database
+
+Row = TypeVar("Row")
 
 LENGTHS = (2, 3, 4, 5, 6)
 """How many calls tasks need."""
 
-Words = Mapping[str, tuple[str, str, Mapping[str, tuple[str, str]]]]
-"""For each tool: another name, another description, and another name and description of each argument."""
+WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("second_wording.toml").read_text(encoding="utf-8"))
+"""For each tool: another `name` and `description`, and for each of its `arguments` the two in a list."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +44,25 @@ def call(name: str, /, **arguments: Any) -> Call:
 
 
 class Domain(abc.ABC):
-    """Tables, tools and tasks of one domain.
+    """Rows, tools and tasks of one domain.
 
     Args:
         rng: Draws the rows.
     """
 
-    script: ClassVar[str]
-    """SQL that makes the tables."""
     purpose: ClassVar[str]
-    other_words: ClassVar[Words]
-    contents: ClassVar[tuple[str, ...]]
-    """Queries whose results, each in order, are the state that is compared."""
     lookups: ClassVar[tuple[str, ...]]
     """Names of the tools that change nothing."""
+    changes: ClassVar[tuple[str, ...]]
+    """Names of the others."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.database = Database(self.script)
         self._fill(rng)
 
     @property
-    @abc.abstractmethod
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """The tools in their first wording."""
+        return tuple(getattr(self, name) for name in (*self.lookups, *self.changes))
 
     @abc.abstractmethod
     def _fill(self, rng: np.random.Generator) -> None:
@@ -77,9 +76,9 @@ class Domain(abc.ABC):
     def values(self, argument: str) -> Sequence[Any]:
         """What a random call may give for an argument (first wording); at least one value."""
 
-    def state(self) -> tuple[Any, ...]:
+    @abc.abstractmethod
+    def state(self) -> Any:
         """What is compared with the state to reach."""
-        return tuple(tuple(self.database.rows(query)) for query in self.contents)
 
     def tools(self, other: bool) -> tuple[Tool, ...]:
         """The tools.
@@ -88,44 +87,51 @@ class Domain(abc.ABC):
             other: Whether in the second wording.
         """
         found = tuple(map(Tool.of, self.functions))
-        return tuple(reworded(tool, self.other_words) for tool in found) if other else found
+        return tuple(map(reworded, found)) if other else found
 
     def carry_out(self, made: Call) -> str:
         """The result of a call in the first wording."""
         found: str = getattr(self, made.name)(**made.arguments)
         return found
 
-    def _only(self, query: str, *values: object, what: str) -> tuple[Any, ...]:
-        """The row that a query finds.
 
-        Raises:
-            ToolError: If there is none.
-        """
-        row = self.database.row(query, *values)
-        if row is None:
-            raise ToolError(f"there is no such {what}")
-        return row
+def find(what: str, rows: Iterable[Row], **wanted: object) -> Row:
+    """The first row with these values.
+
+    Args:
+        what: What to call the row.
+        rows: The rows.
+        wanted: Values by the names of their fields.
+
+    Raises:
+        ToolError: If there is none.
+    """
+    for row in rows:
+        if all(getattr(row, name) == value for name, value in wanted.items()):
+            return row
+    raise ToolError(f"there is no such {what}")
 
 
-def spelled(made: Call, words: Words, other: bool) -> Call:
+def spelled(made: Call, other: bool) -> Call:
     """A call of the first wording in the wording that is played."""
     if not other:
         return made
-    name, _, arguments = words[made.name]
-    return Call(name, {arguments[argument][0]: value for argument, value in made.arguments.items()})
+    words = WORDS[made.name]
+    return Call(words["name"], {words["arguments"][key][0]: value for key, value in made.arguments.items()})
 
 
-def reworded(tool: Tool, words: Words) -> Tool:
+def reworded(tool: Tool) -> Tool:
     """The same tool in the second wording."""
-    name, description, arguments = words[tool.name]
+    words = WORDS[tool.name]
+    names = {argument: name for argument, (name, _) in words["arguments"].items()}
     properties = {
-        arguments[argument][0]: {**schema, "description": arguments[argument][1]}
+        names[argument]: {**schema, "description": words["arguments"][argument][1]}
         for argument, schema in tool.parameters["properties"].items()
     }
-    required = [arguments[argument][0] for argument in tool.parameters.get("required", ())]
-    parameters = {**tool.parameters, "properties": properties, **({"required": required} if required else {})}
-    back = {new: argument for argument, (new, _) in arguments.items()}
-    return replace(tool, name=name, description=description, parameters=parameters, run=partial(_run, tool.run, back))
+    required = [names[argument] for argument in tool.parameters["required"]]
+    parameters = {**tool.parameters, "properties": properties, "required": required}
+    run = partial(_run, tool.run, {name: argument for argument, name in names.items()})
+    return replace(tool, name=words["name"], description=words["description"], parameters=parameters, run=run)
 
 
 def _run(function: Callable[..., Any], back: Mapping[str, str], /, **arguments: Any) -> Any:

@@ -29,7 +29,7 @@ class Tools(ToolEnv):
     """Carry out tasks in a database by calling tools.
 
     ## Description
-    A shop's orders, a team's calendar, or a tree of files, in an SQLite database in memory that the seed fills. A task
+    A shop's orders, a team's calendar, or a tree of files, which the seed fills. A task
     such as "Cancel the order of the mug by Anna." needs two to six calls, whose arguments (numbers of customers,
     orders, events, files) only earlier results tell. What counts is the state of the database, not the calls.
 
@@ -78,7 +78,6 @@ class Tools(ToolEnv):
         split: str = "train",
         calls: int | Sequence[int] = LENGTHS,
         domains: Sequence[str] | None = None,
-        call_timeout: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the kind of task; `reset` draws one.
@@ -87,7 +86,6 @@ class Tools(ToolEnv):
             split: "train", "unseen_tools" or "unseen_domain".
             calls: How many calls a task needs, from 2 to 6; several numbers are equally likely.
             domains: Some of the split's domains, "orders", "agenda" or "files"; None for all of them.
-            call_timeout: Seconds that a call may take; None for no limit.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
@@ -102,7 +100,7 @@ class Tools(ToolEnv):
         if isinstance(domains, str) or not self._kinds or not set(self._kinds) <= set(known):
             names = ", ".join(known)
             raise ValueError(f"domains={domains!r} must be a list of one or more of {names}, those of split={split!r}")
-        super().__init__(render_mode=render_mode, max_result_length=1000, call_timeout=call_timeout)
+        super().__init__(render_mode=render_mode, max_result_length=1000)
         # Before the first reset it only describes its tools.
         self._domain = DOMAINS[self._kinds[0]](np.random.default_rng(0))
 
@@ -124,20 +122,19 @@ class Tools(ToolEnv):
     @property
     def way(self) -> tuple[Call, ...]:
         """The calls of a shortest way that were not made yet, in the wording of the split. Exists after `reset`."""
-        return tuple(spelled(made, self._domain.other_words, self._other) for made in self._needed)
+        return tuple(spelled(made, self._other) for made in self._needed)
 
     @property
     def lookups(self) -> tuple[str, ...]:
         """Names of the tools that change nothing."""
-        words = self._domain.other_words
-        return tuple(words[name][0] if self._other else name for name in self._domain.lookups)
+        return tuple(spelled(Call(name, {}), self._other).name for name in self._domain.lookups)
 
     def random_call(self, rng: np.random.Generator) -> Call:
         """A uniformly random tool with random arguments of the right kind."""
         tool = Tool.of(self._domain.functions[rng.integers(len(self._domain.functions))])
         choices = {argument: self._domain.values(argument) for argument in tool.parameters["properties"]}
         arguments = {argument: values[int(rng.integers(len(values)))] for argument, values in choices.items()}
-        return spelled(Call(tool.name, arguments), self._domain.other_words, self._other)
+        return spelled(Call(tool.name, arguments), self._other)
 
     def best_action(self, actions_left: int) -> str:
         """See `policies.best_call`."""

@@ -38,7 +38,6 @@ class WebShopTools(ToolEnv):
         base_url: A running server.
         max_steps: Valid actions after which an episode is truncated; None for no limit.
         max_result_length: Characters of a page that are shown.
-        call_timeout: Seconds that a call may take; None for no limit.
         render_mode: "ansi", "rgb_array" or None.
 
     Raises:
@@ -57,11 +56,10 @@ class WebShopTools(ToolEnv):
         base_url: str | None = None,
         max_steps: int | None = 15,
         max_result_length: int = LONGEST["text"],
-        call_timeout: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the store; the arguments are described in the class docstring."""
-        super().__init__(render_mode=render_mode, max_result_length=max_result_length, call_timeout=call_timeout)
+        super().__init__(render_mode=render_mode, max_result_length=max_result_length)
         self.shop = WebShop(catalog, split, reward, observation_mode, base_url, max_steps)
 
     @property
@@ -167,16 +165,12 @@ class WebShopTools(ToolEnv):
         return observation
 
     def _judge(self) -> tuple[float, bool, Mapping[str, Any]]:
-        reward, terminated, _, known = self._done
-        return reward, terminated, {"success": known["success"]}
+        reward, terminated, self._truncated, known = self._done
+        return reward, terminated, {"success": known["success"], "action_is_effective": known["action_is_effective"]}
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         text, reward, terminated, info = super()._act(action)
-        _, ended, self._truncated, known = self._done  # `ended` also by a purchase that came after its time limit
-        told = {key: info[key] for key in ("success", "action_is_effective", "tool", "tool_failed")}
-        if not info["tool_failed"] and info["tool"]:
-            told["action_is_effective"] = known["action_is_effective"]
-        return text, reward, terminated or ended, {**self._known(), **told}
+        return text, reward, terminated, {**info, **self._known()}
 
     def _idle(self) -> dict[str, Any]:
         return {**super()._idle(), **self._known()}

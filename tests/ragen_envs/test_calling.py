@@ -1,12 +1,13 @@
 """Tool calls: schemas, what a reply says, turns, judges."""
 
-import copy
-import pickle
-import threading
+import asyncio
+import datetime
+import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import gymnasium
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,9 @@ from transformers.utils import get_json_schema
 
 from ragen_envs import ToolEnv, ToolTurns
 from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
-from ragen_envs.calling.schema import fault, function_schema
-from ragen_envs.calling.tool import read_action, write_answer, write_call
+from ragen_envs.calling.results import as_text, content_text
+from ragen_envs.calling.schema import ToolSignatureError, fault, function_schema
+from ragen_envs.calling.tool import Tool, foreign_tool, read_action, write_answer, write_call
 from tests.support.ragen_envs.notes import Notes
 from tests.support.ragen_envs.toys import calls
 
@@ -102,10 +104,122 @@ def test_a_schema_is_that_of_transformers(function: Any) -> None:
         ({"a": 1}, {"type": "object", "properties": {"a": False}}, "a of it is not allowed"),
         ([1], {"type": "array", "items": False}, "each of it is not allowed"),
         ("a", {"anyOf": [False, {"type": "integer"}]}, "it is not allowed"),
+        (True, {"enum": [1, "x"]}, "it must be one of 1, x"),  # regression: True is 1 in Python
+        ({"a": "x"}, {"type": "object", "additionalProperties": {"type": "integer"}}, "a of it must be an integer"),
+        # Regression: properties beside composed schemas closed the object, and the composed ones were not read.
+        ({"b": 1}, {"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}, {"required": ["a"]}]}, None),
+        ({"a": 1, "b": 1}, {"properties": {"a": {}}, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]}, None),
+        ({"a": 1}, {"properties": {"a": {}}, "oneOf": [{"required": ["b"]}, {"required": ["c"]}]}, "it needs b"),
+        ({"a": 1}, {"properties": {"a": {}}, "allOf": [{"required": ["a"]}, {"required": ["c"]}]}, "it needs c"),
+        ({"x_1": 1}, {"properties": {}, "patternProperties": {"^x_": {}}, "additionalProperties": False}, None),
+        ({"b": 1}, {"properties": {"a": {}}, "$ref": "#/$defs/b"}, None),
+        (["a", 1], {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}}, None),
+        ({"a": {"c": 1}}, {"properties": {"a": {"properties": {"b": {}}}}}, None),
     ],
 )
 def test_keywords_of_json_schema(value: Any, schema: dict[str, Any], said: str | None) -> None:
     assert fault(value, schema, "it") == said
+
+
+def test_null_for_lists_and_maps_is_none_of_them() -> None:
+    """Regression: a server in Go lost all its tools."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "enum": None}}, "required": None}
+    tool = foreign_tool("find", None, schema, str)
+    assert tool.signature == "find(a?: string)" and tool.fault({"a": "x"}) is None
+    assert tool.fault({"a": 1}) == "a of find must be a string"
+    for nothing in (None, {"type": "object", "properties": None}):
+        assert foreign_tool("find", None, nothing, str).fault({}) is None
+
+
+def numbers(least: int) -> Any:
+    """Count.
+
+    Args:
+        least: The first.
+    """
+    yield least
+
+
+async def later(number: int) -> int:
+    """Wait, then double.
+
+    Args:
+        number: What.
+    """
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+def starred(*numbers: int) -> int:
+    """Add.
+
+    Args:
+        numbers: All.
+    """
+    return sum(numbers)
+
+
+def positional(number: int, /) -> int:
+    """Double.
+
+    Args:
+        number: What.
+    """
+    return 2 * number
+
+
+@pytest.mark.parametrize("function", [numbers, starred, positional])
+def test_a_function_that_cannot_be_called_by_names_is_no_tool(function: Any) -> None:
+    with pytest.raises(ToolSignatureError, match=r"is a generator|cannot be given by its name"):
+        Tool.of(function)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("as it is", "as it is"),
+        ({"a": [1, None, 2.5, True]}, '{"a": [1, null, 2.5, true]}'),
+        (datetime.date(2026, 1, 2), '"2026-01-02"'),
+        ({datetime.date(2026, 1, 2): decimal.Decimal("1.50")}, '{"2026-01-02": "1.50"}'),
+        ((np.int64(3), np.array([1.5, 2.0]), np.bool_(True)), "[3, [1.5, 2.0], true]"),
+        ({"b", "a"}, '["a", "b"]'),
+    ],
+)
+def test_a_result_of_any_kind_is_text(result: Any, text: str) -> None:
+    assert as_text(result) == text
+
+
+@pytest.mark.parametrize("result", [len, iter([1]), [iter([1])], {"a": lambda: 1}])
+def test_what_is_still_to_be_computed_is_no_result(result: Any) -> None:
+    with pytest.raises(TypeError, match="which is no result yet"):
+        as_text(result)
+
+
+TEXT = {"type": "text", "text": "A"}
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [TEXT, TEXT], "structuredContent": {"a": 1}}, "A\nA"),
+        ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
+        ({"content": None, "structuredContent": [1]}, "[1]"),
+        ({"content": [], "structured_content": [1]}, "[1]"),
+        ({"content": []}, ""),
+        ({"content": [{"type": "resource", "resource": {"uri": "f:/a", "text": "B"}}]}, "[resource f:/a]\nB"),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "f:/a", "mimeType": "image/png", "blob": "AA=="}}]},
+            "[resource f:/a, image/png]",
+        ),
+        ({"content": [{"type": "resource_link", "uri": "f:/a", "name": "n", "title": None}]}, "[link f:/a: n]"),
+        ({"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}, TEXT]}, "[image, image/png]\nA"),
+        ({"content": [{"type": "new", "a": 1}]}, '{"type": "new", "a": 1}'),
+        ({"a": 1}, '{"a": 1}'),
+        ("A", "A"),
+    ],
+)
+def test_every_form_of_a_servers_result_reaches_the_model(result: Any, text: str) -> None:
+    assert content_text(result) == text
 
 
 ADD = write_call("add", {"a": 1})
@@ -208,7 +322,7 @@ def test_several_calls_of_a_reply_are_made_in_order() -> None:
     [
         ("<tool_call>{</tool_call>", NO_JSON),
         ("<tool_call>" + write_call("read", {}), NO_JSON),
-        (calls(("erase", {})), "Error: there is no such tool; the tools are write, secret, read, fail, wait"),
+        (calls(("erase", {})), "Error: there is no such tool; the tools are write, secret, read, fail"),
         (calls(("write", {})), "Error: write needs text"),
         (calls(("write", {"text": 1})), "Error: text of write must be a string"),
         (calls(("read", {"page": 1})), "Error: read takes no arguments"),
@@ -229,6 +343,28 @@ def test_an_exception_in_a_tool_is_a_result(politely: bool, result: str) -> None
     message, reward, _, _, info = turns().step(calls(("fail", {"politely": politely})))
     assert (message, reward) == (result, 0.0)
     assert info["tool_failed"] and info["action_is_valid"] and not info["action_is_effective"]
+
+
+def leave() -> None:
+    """End the program."""
+    raise SystemExit(3)
+
+
+class Odd(Notes):
+    """Its tools end the program, or are asynchronous."""
+
+    tools = (later, leave)
+
+
+def test_a_tool_may_be_asynchronous_and_may_not_end_the_program() -> None:
+    env = turns(Odd())
+    results = env.step(calls(("later", {"number": 2}), ("leave", {}), ("later", {"number": 3})))[4]["tool_results"]
+    assert results == ("4", "Error: SystemExit: 3", "6")
+
+    async def notebook() -> str:
+        return str(env.step(calls(("later", {"number": 4})))[0])
+
+    assert asyncio.run(notebook()) == "8"  # within a running loop
 
 
 def test_a_result_is_cut_at_its_limit() -> None:
@@ -252,27 +388,6 @@ def test_calls_past_a_limit_are_not_made(limits: dict[str, int], result: str) ->
     made = min(limits.values())
     assert info["tool_results"] == (*["written"] * made, result) and message in env.observation_space
     assert env.game.notes == ["a"] * made and len(info["surplus_actions"]) == 4 - made
-
-
-def test_a_call_that_hangs_is_an_error_until_it_ends() -> None:
-    env = turns(Notes(call_timeout=0.05))
-    assert env.step(calls(("wait", {})))[0] == "Error: no result within 0.05 seconds"
-    assert env.step(calls(("write", {"text": "a"})))[0] == "Error: an earlier call has not ended yet"
-    with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; make a new environment"):
-        env.reset(seed=4)
-    for copied in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; copy or pickle"):
-            copied(env)
-    env.game.gate.set()
-    for thread in threading.enumerate():
-        if thread.name == "wait":
-            thread.join(5)
-    env.game.__dict__.pop("gate")  # an event has a lock, which cannot be copied
-    # Regression: the thread that had ended was copied, too, which raised a TypeError.
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step(calls(("read", {})))[0] == "late"
-    assert env.step(calls(("read", {})))[0] == "late"
-    assert env.reset(seed=4)[0].endswith("number.")
 
 
 def test_a_thought_may_be_asked_for() -> None:

@@ -8,6 +8,7 @@ from ragen_envs import Tools, WebShop, WebShopTools, best_action, difficulty
 from ragen_envs.calling.tool import write_call
 from ragen_envs.tools.domain import LENGTHS
 from ragen_envs.tools.env import DOMAINS, SPLITS
+from ragen_envs.tools.orders import Customer, Order, Orders, Product
 from ragen_envs.webshop.env import SPLITS as SHOP_SPLITS
 
 
@@ -20,13 +21,11 @@ def started(seed: int = 0, **kwargs: Any) -> Tools:
 def orders(**kwargs: Any) -> Tools:
     """An episode whose rows and goal are written here: Anna's mug must be cancelled."""
     env = started(domains=["orders"], calls=3, **kwargs)
-    database = env.domain.database
-    for table in ("customers", "products", "orders"):
-        database.change(f"DELETE FROM {table}")
-    database.insert("customers", [(11, "Anna", "Oslo"), (12, "Ben", "Rome")])
-    database.insert("products", [(21, "mug", 5), (22, "lamp", 30)])
-    database.insert("orders", [(31, 11, 21, 2), (32, 11, 22, 1), (33, 12, 21, 4)])
-    env._goal = (((11, "Anna", "Oslo"), (12, "Ben", "Rome")), ((11, 22, 1), (12, 21, 4)))
+    assert isinstance(env.domain, Orders)
+    env.domain.customers = [Customer(11, "Anna", "Oslo"), Customer(12, "Ben", "Rome")]
+    env.domain.products = [Product(21, "mug", 5), Product(22, "lamp", 30)]
+    env.domain.orders = [Order(31, 11, 21, 2), Order(32, 11, 22, 1), Order(33, 12, 21, 4)]
+    env._goal = ([(11, "Anna", "Oslo"), (12, "Ben", "Rome")], [(11, 22, 1), (12, 21, 4)])
     return env
 
 

@@ -9,26 +9,18 @@ import gymnasium
 import pytest
 
 from ragen_envs import (
-    GemText,
     MissingTextWorldError,
     OpenEnvText,
     OpenEnvTools,
     Tau2,
-    VerifiersText,
-    VerifiersTools,
     openenv_environment,
-    verifiers_environment,
 )
 
 NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("openenv.core", "openenv", lambda: OpenEnvText("http://127.0.0.1:9")),
     ("openenv.core", "openenv", lambda: OpenEnvTools("http://127.0.0.1:9")),
     ("openenv.core", "openenv", lambda: openenv_environment("ragen/Bandit-v0")),
-    ("gem", "gem", lambda: GemText("game:GuessTheNumber-v0-easy")),
     ("tau2.gym.gym_agent", "tau2", lambda: Tau2("mock", user="gpt-4.1")),
-    ("verifiers", "verifiers", lambda: VerifiersText("wordle")),
-    ("verifiers", "verifiers", lambda: VerifiersTools("wordle")),
-    ("verifiers", "verifiers", lambda: verifiers_environment("ragen/Bandit-v0", seeds=[0])),
 ]
 
 

@@ -44,7 +44,7 @@ def lake() -> Iterator[str]:
 
 
 def test_openenvs_own_echo_is_played_in_turns(echo: str) -> None:
-    env = OpenEnvText(echo, instruction="Say something long.")
+    env = OpenEnvText(echo, action="message", observation="echoed_message", instruction="Say something long.")
     turns = AgentTurns(env, max_turns=2, max_actions_per_turn=1)
     message, info = turns.reset(seed=3)
     assert message.startswith("Say something long.\nLimits: actions per turn 1,")

@@ -17,6 +17,7 @@ if __name__ == "__main__":
         time.sleep(600)
 
 from mcp.server.mcpserver import MCPServer  # noqa: E402 - takes seconds, and a silent server does not get so far
+from mcp.types import EmbeddedResource, TextResourceContents  # noqa: E402
 
 server = MCPServer("counter")
 counter = {"value": 0}
@@ -60,6 +61,15 @@ def garble() -> str:
     """Write a line that is no message, and no UTF-8."""
     os.write(1, b"\xff\n")
     return "garbled"
+
+
+@server.tool(structured_output=False)
+def learn() -> EmbeddedResource:
+    """Add a tool and remove this one; tells what was learnt."""
+    server.add_tool(lambda: "recalled", name="recall", description="Recall.")
+    server.remove_tool("learn")
+    inner = TextResourceContents(uri="memo://1", mime_type="text/plain", text="recall what you learn")
+    return EmbeddedResource(type="resource", resource=inner)
 
 
 @server.tool()

@@ -1,6 +1,5 @@
 """A small environment with tools, and one that misbehaves, for tests."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ class Notes(ToolEnv):
 
     Attributes:
         notes: What was written.
-        gate: `wait` returns when it is set.
     """
 
     purpose = "Keep the notes."
@@ -22,12 +20,11 @@ class Notes(ToolEnv):
         """See `ToolEnv`."""
         super().__init__(**kwargs)
         self.notes: list[str] = []
-        self.gate = threading.Event()
 
     @property
     def tools(self) -> Sequence[Callable[..., Any]]:
         """All of them."""
-        return (self.write, self.secret, self.read, self.fail, self.wait)
+        return (self.write, self.secret, self.read, self.fail)
 
     def write(self, text: str, times: int = 1) -> str:
         """Write a note.
@@ -54,12 +51,6 @@ class Notes(ToolEnv):
             politely: Whether with a message for the model.
         """
         raise ToolError("not today") if politely else ZeroDivisionError("by zero")
-
-    def wait(self) -> str:
-        """Wait for the gate, then write a note."""
-        self.gate.wait(20)
-        self.notes.append("late")
-        return "waited"
 
     def _start(self, options: Mapping[str, Any]) -> str:
         self.notes = []
