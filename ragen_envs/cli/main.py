@@ -1,4 +1,4 @@
-"""The command line of ``python -m ragen_envs {play,baselines,describe,list}``: see, play and measure an environment.
+"""The command line of ``python -m ragen_envs {play,baselines,check,describe,list}``: see, play, measure, check.
 
 A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, both without a traceback.
 """
@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ import gymnasium
 import numpy as np
 
 from ragen_envs.baselines import POLICIES, default_horizon, default_turns, measure, write_results
+from ragen_envs.check import Line, check
 from ragen_envs.cli.lookup import environment_ids, make_named, one_line
 from ragen_envs.cli.page import NoPictureError, describe, read_rows, write_page
 from ragen_envs.cli.play import (
@@ -43,6 +45,7 @@ _EXAMPLES = """examples:
   python -m ragen_envs play ragen/FrozenLake-v0 --oracle --env_kwargs '{"size": 8}'
   printf 'Right\\nDown\\nq\\n' | python -m ragen_envs play ragen/FrozenLake-v0
   python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
+  python -m ragen_envs check my_games:my/Game-v0              is it fit to train on: seeds, ends, cheats that pay
   python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
 _CLEAR = "\x1b[H\x1b[2J"
@@ -89,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="python -m ragen_envs", description=__doc__, epilog=_EXAMPLES, formatter_class=raw)
-    commands = parser.add_subparsers(required=True, metavar="{play,baselines,describe,list}")
+    commands = parser.add_subparsers(required=True, metavar="{play,baselines,check,describe,list}")
 
     one = commands.add_parser(
         "play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES, formatter_class=raw
@@ -116,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
     rows.add_argument("--seed", type=_natural, default=0, help="the first seed (default 0)")
     _add_env_options(rows)
     rows.add_argument("--json", type=Path, metavar="FILE", help="also write the rows, command and commit to it")
+
+    checked = commands.add_parser("check", help="whether an environment is fit to train on; status 1 if it has a fault")
+    checked.set_defaults(run=_check)
+    checked.add_argument("env", metavar="ID", help="any Gymnasium id with text, or your own module:id")
+    checked.add_argument("--episodes", type=_positive, default=64, help="of each policy (default 64, at least 8)")
+    _add_env_options(checked)
+    checked.add_argument("--json", type=Path, metavar="FILE", help="also write the lines to it")
 
     page = commands.add_parser("describe", help="the page of an environment, in Markdown, as its docstrings say it")
     page.set_defaults(run=_describe)
@@ -168,12 +178,7 @@ def _baselines(options: argparse.Namespace) -> None:
         env = make_named(env_id, options.env_kwargs)
         horizons[env_id] = options.max_actions or _horizon(env)
         env.close()
-    try:
-        if options.json is not None:
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.open("a").close()
-    except OSError as error:
-        raise _MistakeError(f"--json {options.json} cannot be written: {error}") from error
+    _check_writable(options.json)
     width = max(map(len, envs))
     heads = ("environment", "policy", "actions", "success [95 %]", "return", "length", "n", "seconds")
     _say(_ROW.format(*heads, width=width))
@@ -196,6 +201,32 @@ def _baselines(options: argparse.Namespace) -> None:
     if options.json is not None:
         write_results(options.json, rows, shlex.join(["python", "-m", "ragen_envs", *options.arguments]))
         _say(f"written to {options.json}")
+
+
+def _check_writable(path: Path | None) -> None:
+    """Refuses a file that cannot be written, before the work begins."""
+    try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()
+    except OSError as error:
+        raise _MistakeError(f"--json {path} cannot be written: {error}") from error
+
+
+def _check(options: argparse.Namespace) -> int:
+    if options.episodes < 8:
+        raise _MistakeError(f"--episodes {options.episodes} tells nothing from chance; take 8 or more")
+    _check_writable(options.json)
+    lines: list[Line] = []
+    for line in check(options.env, options.env_kwargs, options.episodes, options.max_actions):
+        _say(f"{line.check:20} {line.verdict:8} {line.finding}")
+        lines.append(line)
+    faults = sum(line.verdict == "FAULT" for line in lines)
+    _say(f"{options.env}: {faults or 'no'} fault{'s' * (faults != 1)} in {len(lines)} checks")
+    if options.json is not None:
+        found = {"env": options.env, "env_kwargs": options.env_kwargs, "episodes": options.episodes, "faults": faults}
+        options.json.write_text(json.dumps({**found, "lines": [asdict(line) for line in lines]}, indent=2) + "\n")
+    return int(faults > 0)
 
 
 def _installed() -> list[str]:
