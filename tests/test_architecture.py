@@ -70,15 +70,17 @@ def in_package(path: Path, package: str) -> bool:
     return path.parts[0] == package
 
 
-def imports(tree: ast.AST, late: bool = True) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each import as (module, names taken from it); with `late=False` without those inside functions."""
+def imports(tree: ast.AST, late: bool = True, types: bool = True) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each import as (module, names taken from it); without those inside functions, or those for type checkers."""
     for node in ast.iter_child_nodes(tree):
+        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or ""), tuple(alias.name for alias in node.names)
         elif late or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from imports(node, late)
+            yield from imports(node, late, types)
 
 
 def top(module: str) -> str:
@@ -166,7 +168,7 @@ def test_packages_import_only_what_stands_before_them(trees: dict[Path, ast.Modu
 
 
 def test_modules_import_in_no_circle(trees: dict[Path, ast.Module]) -> None:
-    """Late imports and those for type checkers count as well. The front page of a package may name all of it."""
+    """Late imports count as well; a type checker may read in a circle. The front page of a package may name all of it."""
     modules = {
         ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): tree
         for path, tree in trees.items()
@@ -175,7 +177,7 @@ def test_modules_import_in_no_circle(trees: dict[Path, ast.Module]) -> None:
     arrows = {
         name: {
             found
-            for module, names in imports(tree)
+            for module, names in imports(tree, types=False)
             for found in (module, *(f"{module}.{each}" for each in names))
             if found in modules and found != name and not name.startswith(f"{found}.")
         }
