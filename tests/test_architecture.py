@@ -168,7 +168,7 @@ def test_packages_import_only_what_stands_before_them(trees: dict[Path, ast.Modu
 
 
 def test_modules_import_in_no_circle(trees: dict[Path, ast.Module]) -> None:
-    """Late imports count as well; a type checker may read in a circle. The front page of a package may name all of it."""
+    """Late imports count as well, those for type checkers do not. The front page of a package may name all of it."""
     modules = {
         ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): tree
         for path, tree in trees.items()
