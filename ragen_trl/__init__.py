@@ -4,6 +4,7 @@ Names resolve on first use (PEP 562), so ``trajectory`` and ``rollout`` load nei
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ragen_trl.rollout.loop import play
     from ragen_trl.trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
+
+if find_spec("torch") is None or find_spec("trl") is None:
+    raise ImportError("ragen_trl needs torch and TRL, which are not installed: pip install 'ragen-trl[train]'")
 
 _NAMES = {
     "astar_po.trainer": ["AStarPOTrainer"],

@@ -87,12 +87,24 @@ def test_the_installed_environments_work_without_the_checkout(wheel: Path, tmp_p
     assert torch_is_loaded == "False"
 
 
+@pytest.mark.parametrize("missing", ["torch", "trl"])
+def test_what_plays_needs_nothing_that_trains(missing: str) -> None:
+    hidden = f"import sys; sys.modules[{missing!r}] = None\n"
+    run = [sys.executable, "-c"]
+    played = subprocess.run([*run, hidden + FIRST_USE], capture_output=True, text=True, timeout=100)
+    assert played.returncode == 0, played.stderr
+    said = subprocess.run([*run, hidden + "import ragen_trl"], capture_output=True, text=True, timeout=100).stderr
+    assert said.splitlines()[-1].endswith("which are not installed: pip install 'ragen-trl[train]'")
+
+
 def test_constraints_pin_each_direct_dependency_within_its_range(
     root: Path, setup_cfg: configparser.ConfigParser
 ) -> None:
     text = (root / "constraints.txt").read_text(encoding="utf-8")
     pins = {canonicalize_name(pin["name"]): pin["version"] for pin in map(PIN.fullmatch, text.splitlines()) if pin}
     extras = setup_cfg["options.extras_require"]
-    direct = setup_cfg["options"]["install_requires"] + extras["dev"] + extras["docs"]
+    direct = setup_cfg["options"]["install_requires"] + "\n".join(extras[name] for name in ("train", "dev", "docs"))
     for requirement in map(Requirement, direct.split()):
+        if requirement.name == "ragen-trl":  # further extras of its own
+            continue
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
