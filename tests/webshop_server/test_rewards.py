@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.matching import Closeness, closeness, fuzzy_match
 from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, score
-from webshop_server.goals.tiers import EVENT_KINDS, Progress, TierEvent, nearness, pay, tier
+from webshop_server.goals.tiers import EventKind, Progress, TierEvent, nearness, pay, tier
 from webshop_server.store.shop import Shop, open_shop
 from webshop_server.store.winnable import is_winnable
 
@@ -208,7 +209,7 @@ def test_a_phrase_counts_on_neighbouring_shelves(generated: Shop) -> None:
 
 INVALID, IDLE = TierEvent("invalid"), TierEvent("idle")
 SHARES = st.one_of(st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.floats(0, 1))
-EVENTS = st.builds(TierEvent, kind=st.sampled_from(EVENT_KINDS), match=SHARES, options=SHARES, score=SHARES)
+EVENTS = st.builds(TierEvent, kind=st.sampled_from(get_args(EventKind)), match=SHARES, options=SHARES, score=SHARES)
 HONEST = (TierEvent("search", match=1), TierEvent("open", match=1))
 
 
@@ -246,9 +247,7 @@ def test_credits_add_up_to_the_best_tier(events: list[TierEvent]) -> None:
     progress, credits = play(*events)
     assert min(credits, default=0) >= 0
     assert sum(credits) == pytest.approx(progress.best)
-    bought = next((number for number, event in enumerate(events) if event.kind == "buy"), len(events))
-    assert progress.best <= max((tier(event, found=True) for event in events[: bought + 1]), default=0)
-    assert progress.done == (bought < len(events))
+    assert progress.best <= max((tier(event, found=True) for event in events), default=0)
     assert 0 <= progress.best <= 1
 
 
@@ -323,7 +322,7 @@ def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> Non
             "category_match": parts.category_match,
             "num_attr": attributes,
             "num_opt": met,
-            "r_option": parts.r_option,
+            "r_option": parts.as_info().get("r_option"),
             "r_price": parts.r_price,
             "reward_if_r_type_1": parts.total,
         }

@@ -1,7 +1,6 @@
 """Ranking by hand, against the plain sum over all documents to the last bit, and against Lucene's own rankings."""
 
 import functools
-import json
 import math
 import random
 from collections import Counter
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 
 from webshop_server.catalog import Catalog
+from webshop_server.catalog.files import find_source, read_source
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.search import index as index_module
 from webshop_server.search.index import K1, B, SearchIndex, coarse_lengths, document_text, special_keys
 from webshop_server.text.analyzer import tokens
@@ -96,13 +95,6 @@ def drawn_shelf(count: int, words: int, seed: int) -> tuple[list[Product], Plain
     return products, PlainSum(products)
 
 
-@functools.cache
-def generated_shop(count: int) -> tuple[Catalog, PlainSum]:
-    """A generated shop and its plain sum; the `block` changes neither."""
-    catalog = Catalog("shop", synthetic_products(count, seed=count), 0)
-    return catalog, PlainSum(list(catalog.products()))
-
-
 @pytest.fixture(params=[256, 4])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks make a catalogue of a test a large one."""
@@ -117,23 +109,6 @@ def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, see
     for query in queries(products, 25, seed):
         for limit in (1, 7, 50, count):
             assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
-
-
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize("count", [30, 1000])
-def test_rankings_of_a_generated_shop_equal_the_plain_sum(count: int) -> None:
-    catalog, plain = generated_shop(count)
-    index, products = SearchIndex.open(catalog), list(catalog.products())
-    asked = [text for product in products[:: count // 15] for text in (product.title, product.instruction) if text]
-    for query in (*asked, *queries(products, 15, 0)):
-        for limit in (10, 50):
-            assert index.search(query.split(" "), limit) == [asin for asin, _ in plain.scores(query, limit)]
-            assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
-    for special in ("<r> red", "<q> lip balms", f"<q> {products[0].query}", f"<c> {products[0].category}"):
-        whole = [product.asin for product in products if f"<q> {product.query}" == special]
-        whole = whole or [product.asin for product in products if f"<c> {product.category}" == special]
-        if whole:
-            assert list(index.search(special.split(" "))) == whole  # in the order of the catalogue, not of the index
 
 
 def product(asin: str, title: str, category: str = "fashion", query: str = "shoes", attributes: str = "") -> Product:
@@ -211,13 +186,7 @@ def as_printed(scores: Sequence[float]) -> list[str]:
 
 
 def test_all_real_rankings_are_lucenes_to_the_last_decimal(real_data: Path) -> None:
-    listed = []
-    with (real_data / "webshop1k_products.jsonl").open(encoding="utf-8") as lines:
-        for record in map(json.loads, lines):
-            options = {name: tuple(values) for name, values in record["options"].items()}
-            texts = (record["Title"], record["category"], record["query"], "", record["Description"])
-            listed.append(Product(record["asin"], *texts, tuple(record["BulletPoints"]), options=options))
-    index = SearchIndex.open(shelf(listed))
+    index = SearchIndex.open(shelf(list(read_source(find_source(real_data)))))
     rankings = (real_data / "lucene_golden_top50_500q.tsv").read_text(encoding="utf-8").splitlines()
     wrong = []
     for query, golden in (line.split("\t") for line in rankings):

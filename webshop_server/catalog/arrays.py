@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from numpy.typing import NDArray
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -18,7 +18,6 @@ Make: TypeAlias = Callable[[Callable[[str, str, int], NDArray[Any]]], None]
 """Makes arrays: takes a function that gives a new array of zeros by name, type (as NumPy writes it) and length."""
 
 PATIENCE = 3600.0  # seconds to wait for another process that is building the same file
-IMPATIENCE = 2.0  # seconds after which it says so
 _log = logging.getLogger(__name__)
 
 
@@ -31,16 +30,8 @@ def one_builder(path: Path) -> Iterator[None]:
         filelock.Timeout: If another process has been building for an hour.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
-    try:
-        lock.acquire(timeout=IMPATIENCE)
-    except Timeout:
-        _log.warning("another process makes %s; waiting for it", path)
-        lock.acquire(timeout=PATIENCE)
-    try:
+    with FileLock(path.with_name(f"{path.name}.lock"), timeout=PATIENCE):
         yield
-    finally:
-        lock.release()
 
 
 def open_arrays(folder: Path | None, make: Make) -> Arrays:
@@ -48,13 +39,6 @@ def open_arrays(folder: Path | None, make: Make) -> Arrays:
 
     Of several processes that find nothing one makes them and the others wait. The folder gets its name when all of it
     is written. Where it cannot be written, the arrays are made in memory, with a warning in the log.
-
-    Args:
-        folder: Where they are; None for memory.
-        make: Makes them.
-
-    Returns:
-        The arrays by name, read-only where they come from a folder.
 
     Raises:
         ValueError: If one is damaged.

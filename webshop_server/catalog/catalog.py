@@ -62,12 +62,6 @@ class Catalog:
     def __init__(self, name: str, products: Iterable[Product] | Path, seed: int, home: Path | None = None) -> None:
         """Takes products into memory, or opens a file.
 
-        Args:
-            name: What to call it.
-            products: The products in their order, or the database that `write_products` filled with them.
-            seed: Seed of the prices, which replace those of the products.
-            home: What the paths of files that belong to it begin with, or None for no files.
-
         Raises:
             CatalogError: If an identifier comes twice, or the file is damaged.
         """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import ijson
 from ijson.common import JSONError
 
-from webshop_server.catalog.product import CatalogError, Product, Record, read_record
+from webshop_server.catalog.product import CatalogError, Product, read_record
 from webshop_server.catalog.progress import counted
 
 OFFICIAL = "items_shuffle"
@@ -36,14 +36,10 @@ class Source(NamedTuple):
 
 
 def find_source(path: Path) -> Source:
-    """Finds the files of a catalogue.
+    """Finds the file of products, or that of a folder with exactly one, and its companions.
 
-    Args:
-        path: The file of products, or a folder with exactly one.
-
-    Returns:
-        The file and those beside it. Of several companions the one that shares the ending of the products'
-        name is taken: `items_ins_v2_1000.json` goes with `items_shuffle_1000.json`.
+    Of several companions the one that shares the ending of the products' name is taken: `items_ins_v2_1000.json` goes
+    with `items_shuffle_1000.json`.
 
     Raises:
         CatalogError: If there is no file of products, there are several, or nothing tells what to ask shoppers for.
@@ -91,9 +87,9 @@ def read_source(source: Source) -> Iterator[Product]:
     Raises:
         CatalogError: If a file cannot be read or a record is wrong.
     """
-    longest = MAX_OFFICIAL_ASIN if source.products.name.startswith(OFFICIAL) else None
+    is_official = source.products.name.startswith(OFFICIAL)
     seen: set[str] = set()
-    left_out: dict[str, list[str]] = {}
+    left_out: list[str] = []
     with closing(sqlite3.connect("")) as told:  # no name: a temporary file that ends with the connection
         told.execute("CREATE TABLE told (path TEXT, asin TEXT, value TEXT, PRIMARY KEY (path, asin)) WITHOUT ROWID")
         for path in (source.hidden, source.human):
@@ -107,56 +103,35 @@ def read_source(source: Source) -> Iterator[Product]:
             row = None if path is None else told.execute(query, (str(path), asin)).fetchone()
             return None if row is None else json.loads(row[0])
 
-        products = _lines(source.products) if source.products.suffix == ".jsonl" else _parts(source.products, "[")
-        for number, value in enumerate(products, start=1):
-            record = Record(value, f"{source.products}, record {number}")
-            asin = record.text("asin", required=True)
-            if not asin:
-                raise record.error("asin", "it is empty; every product has one")
-            if asin == "nan":
-                left_out.setdefault("without an identifier", []).append(asin)
-            elif longest is not None and len(asin) > longest:
-                why = f"of more than {longest} characters (as the original does; a file of another name keeps them)"
-                left_out.setdefault(why, []).append(asin)
-            elif asin.lower() in seen:
-                left_out.setdefault("that came before (in capitals or not)", []).append(asin)
-            else:
+        records = _parts(source.products, "" if source.products.suffix == ".jsonl" else "[")
+        for number, record in enumerate(records, start=1):
+            try:
+                asin = record["asin"]
+                if asin in ("", "nan") or (is_official and len(asin) > MAX_OFFICIAL_ASIN) or asin.lower() in seen:
+                    left_out.append(asin)
+                    continue
                 seen.add(asin.lower())
-                record.place += f" (asin {asin!r})"
-                entry, said = found(source.hidden, asin), found(source.human, asin)
-                people = Record({"instructions": said}, f"{source.human}, entry {asin!r}").records("instructions")
-                about = None if entry is None else Record(entry, f"{source.hidden}, entry {asin!r}")
-                yield read_record(record, about, people)
-    for why, asins in left_out.items():
-        examples = ", ".join(asins[:3])
-        _log.warning("%s: left out %d records %s: %s …", source.products, len(asins), why, examples)
+                yield read_record(record, found(source.hidden, asin), found(source.human, asin) or ())
+            except (AttributeError, KeyError, TypeError, ValueError) as error:  # of another shape than a product's
+                raise CatalogError(f"{source.products}, record {number}: {error}") from error
+    if left_out:
+        why = "without an identifier, with one that came before (in capitals or not) or of more than 10 characters"
+        examples = ", ".join(left_out[:3])
+        _log.warning("%s: left out %d records %s: %s", source.products, len(left_out), why, examples)
     if not seen:
         raise CatalogError(f"{source.products} holds no products; is it the right file?")
 
 
 def _parts(path: Path, bracket: str) -> Iterator[Any]:
-    """The elements of a file that is one JSON array, or the members of one that is an object."""
+    """The elements of a file that is one JSON array, the members of an object, or the values of JSON Lines."""
     try:
         with path.open("rb") as file:
             start = len(_BYTE_ORDER_MARK) if file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
             file.seek(start)
-            if file.read(1 << 12).lstrip()[:1] != bracket.encode():
+            if not file.read(1 << 12).lstrip().startswith(bracket.encode()):
                 raise CatalogError(f"{path} does not begin with {bracket}; it is another file, or damaged")
             file.seek(start)
-            read, prefix = (ijson.items, "item") if bracket == "[" else (ijson.kvitems, "")
-            yield from read(file, prefix, use_float=True)
+            read, prefix = (ijson.kvitems, "") if bracket == "{" else (ijson.items, "item" if bracket else "")
+            yield from read(file, prefix, use_float=True, multiple_values=not bracket)
     except (OSError, JSONError) as error:
         raise CatalogError(f"{path} cannot be read, it is cut or damaged: {error}") from error
-
-
-def _lines(path: Path) -> Iterator[Any]:
-    """The values of a file of JSON Lines; blank lines are skipped."""
-    number = 0
-    try:
-        # Bytes are split at \n only; text would also be split where a product's text has, say, a lone \r.
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CatalogError(f"{path}, line {number}: cannot be read, it is cut or damaged: {error}") from error

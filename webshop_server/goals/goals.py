@@ -50,35 +50,20 @@ class UnknownGoalError(IndexError):
 
 @dataclass(frozen=True)
 class Goal:
-    """One task.
+    """One task."""
 
-    Attributes:
-        id: Number in the shuffled order.
-        asin: The product the goal was made from.
-        category: Department of that product.
-        query: Search phrase of that product.
-        name: Title of that product.
-        product_category: Path of that product in the shop.
-        instruction: The request as the shopper reads it, price included.
-        attributes: Properties asked for; at least one.
-        price_upper: Highest price in dollars, or `NO_PRICE_BOUND`.
-        options: Value by option name (synthetic), or values alone (human).
-        weight: How often it is drawn, relative to the others.
-        nouns: Nouns of `name`, or None if the catalogue does not know.
-    """
-
-    id: int
-    asin: str
-    category: str
-    query: str
-    name: str
-    product_category: str
-    instruction: str
-    attributes: tuple[str, ...]
-    price_upper: float
-    options: Mapping[str, str] | tuple[str, ...]
-    weight: float
-    nouns: tuple[str, ...] | None = None
+    id: int  # number in the shuffled order
+    asin: str  # the product the goal was made from
+    category: str  # department of that product
+    query: str  # search phrase of that product
+    name: str  # title of that product
+    product_category: str  # path of that product in the shop
+    instruction: str  # the request as the shopper reads it, price included
+    attributes: tuple[str, ...]  # properties asked for; at least one
+    price_upper: float  # highest price in dollars, or `NO_PRICE_BOUND`
+    options: Mapping[str, str] | tuple[str, ...]  # value by option name (synthetic), or values alone (human)
+    weight: float  # how often it is drawn, relative to the others
+    nouns: tuple[str, ...] | None = None  # nouns of `name`, or None if the catalogue does not know
 
 
 def price_with(product: Product, values: Iterable[str]) -> float:
@@ -183,12 +168,6 @@ class Goals:
         to hundreds of them, so most products of its test goals were seen in training too. By product, every product's
         goals are in one split. A set that is too small is split in the same proportions: see `split_sizes`.
 
-        Args:
-            name: One of `SPLITS`.
-
-        Returns:
-            Goal numbers, ascending. Read-only.
-
         Raises:
             GoalError: If there is no such split.
         """
@@ -200,11 +179,7 @@ class Goals:
         return _split_by_index(len(self))[name]
 
     def sample(self, rng: random.Random | np.random.Generator, split: str = "all") -> int:
-        """Draws the number of a goal by weight.
-
-        Args:
-            rng: Gives one uniform number.
-            split: A name that `split` knows.
+        """Draws the number of a goal of a split by weight, with one uniform number.
 
         Raises:
             GoalError: If the split is unknown or empty.
@@ -217,26 +192,18 @@ class Goals:
         return int(numbers[min(position, len(numbers) - 1)])
 
 
-def make_goals(catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED) -> Goals:
+def make_goals(catalog: Catalog, *, human: bool) -> Goals:
     """Makes the goals of a catalogue; those of a large one are ordered once and then kept beside it.
-
-    Args:
-        catalog: The products.
-        human: The requests that people wrote, instead of the generated ones.
-        seed: Of the shuffle; the default gives the published order.
-
-    Returns:
-        The goals.
 
     Raises:
         GoalError: If there are none, or a generated request names no attributes.
     """
-    kind = f"goals-{'human' if human else 'generated'}-{seed}-{_VERSION}"
+    kind = f"goals-{'human' if human else 'generated'}-{SHUFFLE_SEED}-{_VERSION}"
     folder = catalog.beside(kind) if catalog.in_file else None
-    return Goals(catalog, human, open_arrays(folder, functools.partial(_make_arrays, catalog, human, seed)))
+    return Goals(catalog, human, open_arrays(folder, functools.partial(_make_arrays, catalog, human)))
 
 
-def _make_arrays(catalog: Catalog, human: bool, seed: int, new: Callable[[str, str, int], NDArray[Any]]) -> None:
+def _make_arrays(catalog: Catalog, human: bool, new: Callable[[str, str, int], NDArray[Any]]) -> None:
     """Makes what is known of all goals at once.
 
     A request that people wrote weighs 1. A generated one weighs the mean over its attributes of 1 / (number of goals
@@ -274,7 +241,7 @@ def _make_arrays(catalog: Catalog, human: bool, seed: int, new: Callable[[str, s
     weights[:] = [1.0 if human else sum(1.0 / counts[name] for name in names) / len(names) for names in asked]
     # Shuffling numbers gives the same permutation as shuffling the goals.
     order = array("i", range(total))
-    random.Random(seed).shuffle(order)
+    random.Random(SHUFFLE_SEED).shuffle(order)
     new("order", "<i4", total)[:] = order
     source_of = np.searchsorted(ends, order, side="right")
     weights = weights[source_of]
@@ -327,8 +294,8 @@ def split_sizes(goals: int) -> tuple[int, int, int]:
     From 3000 goals on these are the published 500, 1000 and the rest. Fewer are cut at a sixth and a half, rounded
     down, with at least one goal in each part from 3 goals on.
 
-    >>> split_sizes(6910), split_sizes(600), split_sizes(13), split_sizes(2)
-    ((500, 1000, 5410), (100, 200, 300), (2, 4, 7), (0, 0, 2))
+    >>> split_sizes(12087), split_sizes(3000), split_sizes(600), split_sizes(13), split_sizes(3), split_sizes(2)
+    ((500, 1000, 10587), (500, 1000, 1500), (100, 200, 300), (2, 4, 7), (1, 1, 1), (0, 0, 2))
     """
     least = 1 if goals >= len(PARTS) else 0
     test = max(least, min(PUBLISHED_TEST, goals // 6))
@@ -347,9 +314,6 @@ def split_by_product(products: Sequence[int]) -> dict[str, Sequence[int]]:
 
     Products come in the order of their first goal. One goes to the first part that still has room for all its goals,
     so that a product with hundreds of them cannot fill the test set; train takes what fits nowhere else.
-
-    >>> {name: list(numbers) for name, numbers in split_by_product([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5]).items()}
-    {'test_by_product': [4, 5], 'eval_by_product': [0, 1, 2, 7], 'train_by_product': [3, 6, 8, 9, 10, 11]}
     """
     room = dict(zip(PARTS, split_sizes(len(products)), strict=True))
     part_of: dict[int, str] = {}

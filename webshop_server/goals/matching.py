@@ -104,15 +104,7 @@ def closeness(wanted: str, chosen: str, is_colour: bool = False) -> Closeness:
     The words are the same if they are equal in equal order; in another order too, if none is a number or a size
     (10 x 20 is not 20 x 10). Colours are similar if both name the same ones and one side has no words besides that the
     other lacks: "black" and "matte black" are, "black" and "black / white", "pink" and "light pink", "oak brown" and
-    "nut brown" are not. Numbers and sizes always have to agree.
-
-    Args:
-        wanted: An option value of the goal.
-        chosen: An option value of the purchase.
-        is_colour: Whether the option is a colour, so that similar ones are distinguished.
-
-    Returns:
-        The closeness; without any letter or digit, values are equal or different.
+    "nut brown" are not. Numbers and sizes always have to agree. Without a letter or digit, values are equal or not.
     """
     if wanted.strip().lower() == chosen.strip().lower():
         return Closeness.EQUAL

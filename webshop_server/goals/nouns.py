@@ -29,23 +29,13 @@ _ADJECTIVE_ENDINGS = ("able", "ible", "ful", "less", "ous", "proof", "resistant"
 _VERB_ENDINGS = ("ing", "ed")
 
 
-class NounTaggerError(ValueError):
-    """A tagger is unknown or what it needs is not installed."""
-
-
 @dataclass(frozen=True)
 class NounTagger:
-    """Finds the nouns of a title. Two calls with the same title give the same answer, in any process.
+    """Finds the nouns of a title. Two calls with the same title give the same answer, in any process."""
 
-    Attributes:
-        name: What summaries call it.
-        find: The nouns of a title in lower case, in order, duplicates kept.
-        reads: Whether nouns that came with a product are taken as they are.
-    """
-
-    name: str
-    find: Callable[[str], tuple[str, ...]]
-    reads: bool = False
+    name: str  # what summaries call it
+    find: Callable[[str], tuple[str, ...]]  # the nouns of a title in lower case, in order, duplicates kept
+    reads: bool = False  # whether nouns that came with a product are taken as they are
 
     def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """The nouns of a title; `known` are those that came with its product, if any."""
@@ -56,7 +46,7 @@ def noun_tagger(name: str = "precomputed") -> NounTagger:
     """The tagger of a name, one of `TAGGERS` or "spacy:MODEL".
 
     Raises:
-        NounTaggerError: If the name is unknown or spaCy is missing.
+        ValueError: If the name is unknown or spaCy is missing.
 
     >>> noun_tagger("every_word").nouns("Red Shirt, red")
     ('red', 'shirt,', 'red')
@@ -69,7 +59,7 @@ def noun_tagger(name: str = "precomputed") -> NounTagger:
         return NounTagger(name, _by_rules, reads=name == "precomputed")
     if name == "every_word":
         return NounTagger(name, lambda title: tuple(title.lower().split()))
-    raise NounTaggerError(f"noun tagger {name!r} is unknown; use one of {', '.join(TAGGERS)} or spacy:MODEL")
+    raise ValueError(f"noun tagger {name!r} is unknown; use one of {', '.join(TAGGERS)} or spacy:MODEL")
 
 
 @lru_cache(maxsize=_CACHED_TITLES)
@@ -90,12 +80,12 @@ def _spacy(model: str) -> NounTagger:
     try:
         spacy = importlib.import_module("spacy")
     except ImportError as error:
-        raise NounTaggerError("spaCy is not installed; run: pip install 'ragen-trl[spacy]'") from error
+        raise ValueError("spaCy is not installed; run: pip install 'ragen-trl[spacy]'") from error
     try:
         pipeline = spacy.load(model)
     except OSError as error:
         command = f"python -m spacy download {model}"
-        raise NounTaggerError(f"spaCy has no model {model!r}; run: {command}") from error
+        raise ValueError(f"spaCy has no model {model!r}; run: {command}") from error
 
     @lru_cache(maxsize=_CACHED_TITLES)
     def parsed(title: str) -> tuple[str, ...]:

@@ -39,48 +39,24 @@ _COLORS = frozenset({"color", "colour", "black", "white", "red", "blue", "green"
 
 @dataclass(frozen=True)
 class RewardParts:
-    """How a purchase was scored.
+    """How a purchase was scored."""
 
-    Attributes:
-        total: The reward, 0 to 1.
-        mode: Formula it was scored with.
-        nouns: Name of the noun tagger that `title_score` uses.
-        r_type: Right kind of product: 0, 0.1, 0.5 or 1. Everything is multiplied by it.
-        query_match: Same search phrase.
-        category_match: At least two parts of the path in the shop agree.
-        title_score: Share of the wanted title's nouns in the bought title, 0 to 1.
-        attributes_met: For each attribute asked for, whether the product has it.
-        options_met: For each option asked for, whether it was chosen.
-        price: What was paid, in dollars.
-        price_upper: Highest price asked for, in dollars.
-    """
-
-    total: float
-    mode: RewardMode
-    nouns: str
-    r_type: float
-    query_match: bool
-    category_match: bool
-    title_score: float
-    attributes_met: tuple[bool, ...]
-    options_met: tuple[bool, ...]
-    price: float
-    price_upper: float
+    total: float  # the reward, 0 to 1
+    mode: RewardMode  # formula it was scored with
+    nouns: str  # name of the noun tagger that `title_score` uses
+    r_type: float  # right kind of product: 0, 0.1, 0.5 or 1. Everything is multiplied by it.
+    query_match: bool  # same search phrase
+    category_match: bool  # at least two parts of the path in the shop agree
+    title_score: float  # share of the wanted title's nouns in the bought title, 0 to 1
+    attributes_met: tuple[bool, ...]  # for each attribute asked for, whether the product has it
+    options_met: tuple[bool, ...]  # for each option asked for, whether it was chosen
+    price: float  # what was paid, in dollars
+    price_upper: float  # highest price asked for, in dollars
 
     @property
     def r_price(self) -> bool:
         """The price is not too high."""
         return self.price <= self.price_upper
-
-    @property
-    def r_att(self) -> float:
-        """Share of the attributes that are met."""
-        return sum(self.attributes_met) / len(self.attributes_met)
-
-    @property
-    def r_option(self) -> float | None:
-        """Share of the options that are met; None if none was asked for."""
-        return sum(self.options_met) / len(self.options_met) if self.options_met else None
 
     @property
     def success(self) -> bool:
@@ -92,14 +68,14 @@ class RewardParts:
         parts = len(self.attributes_met) + len(self.options_met) + 1
         info: dict[str, float | bool | str] = {
             "r_type": self.r_type,
-            "r_att": self.r_att,
+            "r_att": sum(self.attributes_met) / len(self.attributes_met),
             "w_att": len(self.attributes_met) / parts,
             "query_match": self.query_match,
             "category_match": self.category_match,
             "title_score": self.title_score,
         }
-        if self.r_option is not None:
-            info |= {"r_option": self.r_option, "w_option": len(self.options_met) / parts}
+        if met := self.options_met:
+            info |= {"r_option": sum(met) / len(met), "w_option": len(met) / parts}
         return info | {"r_price": self.r_price, "w_price": 1 / parts, "mode": self.mode, "nouns": self.nouns}
 
 
@@ -138,15 +114,7 @@ def score(
     nouns: NounTagger,
     mode: RewardMode = "webshop",
 ) -> RewardParts:
-    """Scores a purchase.
-
-    Args:
-        product: What was bought.
-        chosen: Chosen value by option name.
-        price: What was paid in dollars; see `purchase_price`.
-        goal: What was asked for.
-        nouns: Finds the nouns of titles.
-        mode: The formula, one of `REWARD_MODES`.
+    """Scores a purchase of options, value by name, for a goal; `purchase_price` says at which price in dollars.
 
     Raises:
         ValueError: If the mode is unknown.
@@ -210,15 +178,10 @@ def option_closeness(wanted: str, name: str, value: str) -> Closeness:
 
 
 def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
-    """What is wrong with a purchase, in words that do not tell the goal.
+    """What is wrong with a purchase, in words that do not tell the goal; () after the right one.
 
-    Args:
-        parts: How it was scored.
-        goal: What was wanted.
-
-    Returns:
-        Those that hold of "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option" and "too dear",
-        in this order, attributes and options in that of the goal; () after the right purchase.
+    These are "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option" and "too dear", in this
+    order, attributes and options in that of the goal.
     """
     missing: list[tuple[set[str], str]] = []
     for attribute, met in zip(goal.attributes, parts.attributes_met, strict=True):

@@ -27,7 +27,6 @@ from webshop_server.goals.goals import Goal
 from webshop_server.goals.reward import PATH_SEPARATOR
 
 EventKind = Literal["invalid", "idle", "search", "open", "choose", "buy"]
-EVENT_KINDS: tuple[EventKind, ...] = ("invalid", "idle", "search", "open", "choose", "buy")
 RIGHT_KIND = 1.0
 VALID, SHOWN, OPENED, BOUGHT, SOLVED = 0.1, 0.3, 0.4, 0.5, 1.0
 NEARNESS = 0.2  # what the nearness of the kind adds to VALID, at most; RIGHT_KIND itself is SHOWN
@@ -40,54 +39,30 @@ LEAST_PARTS = 3
 
 @dataclass(frozen=True)
 class TierEvent:
-    """What one action of an episode did. Plain numbers, 0 to 1; those that a kind does not name are ignored.
+    """What one action of an episode did. Plain numbers, 0 to 1; those that a kind does not name are ignored."""
 
-    Attributes:
-        kind: "invalid": not an action of this page. "idle": valid, shows nothing new (a page back, a description).
-            "search": results are shown, by a search or by turning a page. "open": a product's page is shown.
-            "choose": an option was chosen on it. "buy": the purchase; it ends the episode.
-        match: `nearness` of the product ("open", "choose", "buy"), or the largest of the results ("search").
-        options: Share of the goal's options met by the choices so far ("choose"); 0 if it asks for none.
-        score: Total of the reward formula ("buy").
-    """
-
+    # "invalid": not an action of this page. "idle": valid, shows nothing new (a page back, a description). "search":
+    # results are shown, by a search or by turning a page. "open": a product's page is shown. "choose": an option was
+    # chosen on it. "buy": the purchase; it ends the episode.
     kind: EventKind
-    match: float = 0.0
-    options: float = 0.0
-    score: float = 0.0
+    match: float = 0.0  # `nearness` of the product ("open", "choose", "buy"), or the largest of the results ("search")
+    options: float = 0.0  # share of the goal's options met by the choices so far ("choose"); 0 if it asks for none
+    score: float = 0.0  # total of the reward formula ("buy")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an episode stands.
+    """Where an episode stands."""
 
-    Attributes:
-        best: Its tier so far, which is also the sum of the credits paid, 0 to 1.
-        found: A search or a page has shown the right kind of product.
-        done: It has ended with a purchase; nothing is paid any more.
-    """
-
-    best: float = 0.0
-    found: bool = False
-    done: bool = False
+    best: float = 0.0  # its tier so far, which is also the sum of the credits paid, 0 to 1
+    found: bool = False  # a search or a page has shown the right kind of product
 
 
 def pay(progress: Progress, event: TierEvent) -> tuple[Progress, float]:
-    """Takes one step: the progress after an event, and the credit for it, 0 to 1. `Progress()` is the start.
-
-    >>> progress, credits = Progress(), []
-    >>> events = TierEvent("search", match=1), TierEvent("open", match=1), TierEvent("buy", match=1, score=0.5)
-    >>> for event in events:
-    ...     progress, credit = pay(progress, event)
-    ...     credits.append(round(credit, 3))
-    >>> credits, round(progress.best, 3)
-    ([0.3, 0.1, 0.25], 0.65)
-    """
-    if progress.done:
-        return progress, 0.0
+    """Takes one step: the progress after an event, and the credit for it, 0 to 1. `Progress()` is the start."""
     best = max(progress.best, tier(event, progress.found))
     shown = event.kind in ("search", "open", "choose") and event.match >= RIGHT_KIND
-    return Progress(best, progress.found or shown, event.kind == "buy"), best - progress.best
+    return Progress(best, progress.found or shown), best - progress.best
 
 
 def tier(event: TierEvent, found: bool) -> float:

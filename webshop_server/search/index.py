@@ -125,12 +125,7 @@ class SearchIndex:
     def scores(self, query: str, limit: int = LIMIT) -> list[tuple[str, float]]:
         """The ranking of a query and Lucene's scores, float32 to the last bit.
 
-        Args:
-            query: Any text.
-            limit: Most products to return.
-
-        Returns:
-            Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
+        They are above 0, best first; equal scores stand in the order of the identifiers.
         """
         documents: list[NDArray[np.intp]] = []
         gains: list[NDArray[np.float32]] = []

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from flask import Flask, Response, redirect, request
+from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
 from webshop_server.catalog import Catalog, UnknownProductError
@@ -26,10 +27,8 @@ from webshop_server.goals.goals import GoalError, UnknownGoalError
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
 from webshop_server.server import requests
 from webshop_server.server.requests import refuse
-from webshop_server.server.session_log import SessionLog
 from webshop_server.server.sessions import (
     MAX_SESSIONS,
-    TTL,
     BusySessionError,
     Sessions,
     UnknownSessionError,
@@ -42,7 +41,7 @@ from webshop_server.store.page_html import Receipt
 from webshop_server.store.page_text import PageText
 from webshop_server.store.pictures import svg
 from webshop_server.store.shop import Rules, Shop, open_shop
-from webshop_server.store.state import PAGE_SIZE, START, PageState
+from webshop_server.store.state import PAGE_SIZE, START, PageKind, PageState
 
 _BOTH = ("GET", "POST")
 _FORM_FILTERS = {"price_max": "price<=", "category": "category=", "color": "color="}
@@ -55,7 +54,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _LONGEST_ACTION = 4000  # characters
-_FORMAT = 1  # of what is kept of sessions
+_FORMAT = 2  # of what is kept of sessions
 _log = logging.getLogger(__name__)
 
 
@@ -69,10 +68,8 @@ def create_app(
     show_attributes: bool = False,
     reveal_goals: bool = False,
     cache_dir: str | Path | None = None,
-    log: str | Path | None = None,
     sessions: str | Path | None = None,
     max_sessions: int = MAX_SESSIONS,
-    ttl: float = TTL,
 ) -> Flask:
     """Makes the store as a WSGI application, ready to serve, also by several processes.
 
@@ -86,17 +83,14 @@ def create_app(
         reveal_goals: Whether the page of a purchase tells the goal and the parts of its score. Everyone can then learn
             any goal: goals are numbered, and `/fixed_17` plays number 17.
         cache_dir: Where files made from the catalogue go; None for beside it.
-        log: A folder for logs of sessions, or None.
         sessions: The file that keeps sessions, in a folder that only this user can write. None for one among the
             temporary files, which all processes of this user share that serve the same goals by the same rules.
         max_sessions: About how many sessions are kept.
-        ttl: Seconds without use until a session ends.
 
     Raises:
         CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
-        NounTaggerError: If the tagger is unknown or not installed.
-        OSError: If the folder for logs cannot be written, or that of sessions belongs to somebody else.
-        ValueError: If another argument has no meaning.
+        OSError: If the folder of sessions belongs to somebody else.
+        ValueError: If another argument has no meaning, or the tagger is not installed.
     """
     if reward_mode not in REWARD_MODES:
         raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
@@ -106,8 +100,8 @@ def create_app(
     if sessions is None:
         kind = (_FORMAT, shop.catalog.hash, seed, human_goals, nouns, show_attributes, reward_mode)
         sessions = private_folder() / f"{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}.sqlite"
-    kept = Sessions(sessions, max_sessions, ttl)
-    pages = Pages(shop, kept, reward_mode, None if log is None else SessionLog(log), reveal_goals)
+    kept = Sessions(sessions, max_sessions)
+    pages = Pages(shop, kept, reward_mode, reveal_goals)
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = requests.MAX_BODY
     app.url_map.merge_slashes = False  # a search may have "//" in it
@@ -120,11 +114,9 @@ def create_app(
 class Pages:
     """The routes. One object serves all threads."""
 
-    def __init__(
-        self, shop: Shop, sessions: Sessions, formula: RewardMode, log: SessionLog | None, reveal_goals: bool
-    ) -> None:
+    def __init__(self, shop: Shop, sessions: Sessions, formula: RewardMode, reveal_goals: bool) -> None:
         """Keeps what the routes need; see `create_app`."""
-        self._shop, self._sessions, self._log, self._reveal_goals = shop, sessions, log, reveal_goals
+        self._shop, self._sessions, self._reveal_goals = shop, sessions, reveal_goals
         self._rules = Rules(reward=formula, parity=True)
 
     def add_to(self, app: Flask) -> None:
@@ -140,19 +132,19 @@ class Pages:
         add("/<session_id>", view_func=self.start, methods=_BOTH)
         add("/search_results/<session_id>/<path:keywords>/<page>", view_func=self.results, methods=_BOTH)
         add(f"/item_page/{item}/<options>", view_func=self.item, methods=_BOTH)
-        add(f"/item_sub_page/{item}/<sub_page>/<options>", view_func=self.sub_page, methods=_BOTH)
+        add(f"/item_sub_page/{item}/<sub_page>/<options>", endpoint="sub_page", view_func=self.item, methods=_BOTH)
         add("/done/<session_id>/<asin>/<options>", view_func=self.done, methods=_BOTH)
 
-    def home(self) -> Response:
+    def home(self) -> ResponseReturnValue:
         """A new session for every visitor. The original sends all of them to the same one."""
-        return _moved(f"/{secrets.token_urlsafe(24)}")
+        return redirect(f"/{secrets.token_urlsafe(24)}")
 
     def healthz(self) -> Mapping[str, bool]:
         """Whether episodes can be played: the store is open, and sessions can be kept."""
         self._sessions.check()
         return {"ready": True}
 
-    def start(self, session_id: str) -> Response:
+    def start(self, session_id: str) -> ResponseReturnValue:
         """The start page; with a query from its form, the way to the results; with an action, where it leads.
 
         Asking for the head begins nothing.
@@ -170,8 +162,7 @@ class Pages:
         query = request.form.get("search_query", "")
         if query.strip():
             requests.check_query(query)
-            return _moved(Links(name, PageState("results", tuple(query.lower().split(" ")), 1)).results())
-        self._write(name, "index", visit)
+            return redirect(Links(name, PageState("results", tuple(query.lower().split(" ")), 1)).results())
         return self._page(name, visit, START)
 
     def _fresh(self, name: str) -> Visit:
@@ -199,45 +190,35 @@ class Pages:
             return replace(visit, episode=self._shop.step(visit.episode, action))
 
         visit = self._changed(name, act)
-        episode = visit.episode
-        scored = {} if episode.parts is None else {"reward_info": episode.parts.as_info()}
-        self._write(name, "action", visit, episode.state, action=action, reward=episode.reward, **scored)
-        return self._page(name, visit, episode.state)
+        return self._page(name, visit, visit.episode.state)
 
     def results(self, session_id: str, keywords: str, page: str) -> Response:
         """A page of results; one after the last is empty, as in the original."""
-        name, visit = self._visit(session_id)
+        visit = self._changed(session_id)
         words, number = requests.search_words(keywords), requests.number(page, "page")
-        state = PageState("results", words, number, filters=_filters())
-        self._write(name, "search_results", visit, state)
-        return self._page(name, visit, state)
+        return self._page(session_id, visit, PageState("results", words, number, filters=_filters()))
 
-    def item(self, session_id: str, asin: str, keywords: str, page: str, options: str) -> Response:
-        """A product."""
-        name, visit = self._visit(session_id)
-        state = self._product_state(asin, keywords, page, options)
-        if request.form:  # a choice was sent: show it under its own address
-            return _moved(Links(name, state).item(), 303)
-        self._write(name, "item_page", visit, state)
-        return self._page(name, visit, state)
-
-    def sub_page(self, session_id: str, asin: str, keywords: str, page: str, sub_page: str, options: str) -> Response:
-        """Description, features or reviews of a product."""
-        name, visit = self._visit(session_id)
-        if sub_page not in (allowed := self._shop.store.sub_pages):  # in its exact case
+    def item(
+        self, session_id: str, asin: str, keywords: str, page: str, options: str, sub_page: str = ""
+    ) -> ResponseReturnValue:
+        """A product, or its description, features or reviews. A choice that a form sends has its own address."""
+        visit = self._changed(session_id)
+        if sub_page and sub_page not in (allowed := self._shop.store.sub_pages):  # in its exact case
             refuse(404, f"there is no page {sub_page[:40]!r}; use one of {', '.join(allowed)}")
-        state = self._product_state(asin, keywords, page, options)
+        chosen = requests.chosen_options(options, _fields(), self._product(asin))
+        words, number = requests.search_words(keywords), requests.number(page, "page")
+        kind: PageKind = "sub_page" if sub_page else "item"
+        state = PageState(kind, words, number, asin, chosen, sub_page, filters=_filters())
         if request.form:
-            return _moved(Links(name, state).sub_page(sub_page), 303)
-        state = replace(state, kind="sub_page", sub_page=sub_page)
-        self._write(name, "item_sub_page", visit, state)
-        return self._page(name, visit, state)
+            links = Links(session_id, state)
+            return redirect(links.sub_page(sub_page) if sub_page else links.item(), 303)
+        return self._page(session_id, visit, state)
 
     def done(self, session_id: str, asin: str, options: str) -> Response:
         """The purchase, once a session. Old programs buy with GET, so GET buys; asking for the head does not."""
         if request.method == "HEAD":
             refuse(405, "a purchase is made with POST or GET")
-        name, _ = self._visit(session_id)
+        self._changed(session_id)
         product = self._product(asin)
         chosen = requests.chosen_options(options, _fields(), product)
         state = PageState("done", asin=product.asin, options=chosen)
@@ -247,14 +228,9 @@ class Pages:
             if episode.done:
                 refuse(409, "this session has bought; its start page begins a new one")
             parts = self._shop.buy(self._shop.goal(episode.goal), product, dict(chosen), episode.rules.formula)
-            bought = replace(episode, state=state, parts=parts, reward=parts.total, valid=True, effective=True)
-            return replace(present, episode=bought)
+            return replace(present, episode=replace(episode, state=state, parts=parts, reward=parts.total))
 
-        visit = self._changed(name, buy)
-        parts = visit.episode.parts
-        assert parts is not None
-        self._write(name, "done", visit, state, reward=parts.total, reward_info=parts.as_info(), price=parts.price)
-        return self._page(name, visit, state)
+        return self._page(session_id, self._changed(session_id, buy), state)
 
     def picture(self, asin: str) -> Response:
         """A drawing of a product."""
@@ -264,18 +240,15 @@ class Pages:
     def drawing(self, session_id: str) -> Response:
         """A drawing of what the page of an episode shows."""
         hits = requests.number(request.args.get("hits", "10"), "hits", PAGE_SIZE)
-        _, visit = self._visit(session_id)
-        return Response(self._shop.picture(visit.episode, hits), mimetype="image/svg+xml")
+        episode = self._changed(session_id).episode
+        return Response(self._shop.picture(episode, hits), mimetype="image/svg+xml")
 
-    def _visit(self, session_id: str) -> tuple[str, Visit]:
+    def _changed(self, session_id: str, change: Callable[[Visit], Visit] = lambda visit: visit) -> Visit:
         name = requests.session_name(session_id)
-        return name, self._changed(name, lambda visit: visit)
-
-    def _changed(self, name: str, change: Callable[[Visit], Visit]) -> Visit:
         try:
             return self._sessions.update(name, change)
         except UnknownSessionError:
-            refuse(404, f"there is no session {name}, or it was not used for long; open /{name} first")
+            refuse(404, f"there is no session {name}, or newer ones have taken its place; open /{name} first")
         except BusySessionError as error:
             refuse(409, f"{error}; send a session's requests one after the other")
 
@@ -284,12 +257,6 @@ class Pages:
             return self._shop.catalog.product(asin)
         except UnknownProductError as error:
             refuse(404, str(error))
-
-    def _product_state(self, asin: str, keywords: str, page: str, options: str) -> PageState:
-        product = self._product(asin)
-        chosen = requests.chosen_options(options, _fields(), product)
-        number = requests.number(page, "page")
-        return PageState("item", requests.search_words(keywords), number, asin, chosen, filters=_filters())
 
     def _page(self, name: str, visit: Visit, state: PageState) -> Response:
         """A page of a session, with the store's answer in it where the session has rules of its own."""
@@ -308,25 +275,6 @@ class Pages:
         html = self._shop.html.render(state, text, receipt, f"/{quote(name)}", carried)
         return Response(html.encode("utf-8", "replace"), mimetype="text/html")
 
-    def _write(self, name: str, page: str, visit: Visit, state: PageState = START, **others: object) -> None:
-        if self._log is None:
-            return
-        shown: dict[str, object] = {}
-        if state.kind == "results":
-            shown = {"search_result_asins": list(self._shop.store.shown(state))}
-        elif state.kind != "start":
-            shown = {"asin": state.asin, "options": dict(state.options)}
-        if state.kind != "start":
-            shown |= {"keywords": state.keywords, "page": state.page}
-        address = request.full_path.rstrip("?")
-        self._log.write(name, {"page": page, "url": address, "goal": visit.episode.goal, "content": shown, **others})
-
-
-def _moved(address: str, status: int = 302) -> Response:
-    response = redirect(address, status)
-    assert isinstance(response, Response)
-    return response
-
 
 def _fields() -> Mapping[str, str]:
     """The chosen options that a form sent."""
@@ -342,21 +290,17 @@ def _filters() -> tuple[Filter, ...]:
 
 
 def _add_errors(app: Flask, shop: Shop) -> None:
-    """Answers every refusal with a page."""
+    """Answers every refusal with a page; Flask logs what was not foreseen, and makes 500 of it."""
 
     def page(status: int, title: str, message: str) -> Response:
-        sentence = message[:1].upper() + message[1:]
-        shown = shop.html.error(status, title, sentence, again="/", again_label="Start shopping")
+        shown = shop.html.error(status, title, message[:1].upper() + message[1:])
         return Response(shown.encode("utf-8", "replace"), status, mimetype="text/html")
 
     def by_flask(error: HTTPException) -> Response:
         status = error.code or 500
         if status < 400:
             return Response(status=status, headers=error.get_headers())
-        response = page(status, error.name or "Error", error.description or "")
-        if status == 405 and "Allow" in (headers := dict(error.get_headers())):
-            response.headers["Allow"] = headers["Allow"]
-        return response
+        return page(status, error.name, error.description or "")
 
     def no_sessions(error: sqlite3.Error) -> Response:
         _log.error("sessions cannot be kept: %s", error)
@@ -364,13 +308,8 @@ def _add_errors(app: Flask, shop: Shop) -> None:
         response.headers["Retry-After"] = "2"
         return response
 
-    def unforeseen(error: Exception) -> Response:
-        _log.exception("error on %s %s", request.method, request.path, exc_info=error)
-        return page(500, "Internal server error", "something went wrong in the server; its log says what")
-
     app.register_error_handler(HTTPException, by_flask)
     app.register_error_handler(sqlite3.Error, no_sessions)
-    app.register_error_handler(Exception, unforeseen)
 
 
 def _add_headers(response: Response) -> Response:

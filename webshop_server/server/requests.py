@@ -62,14 +62,6 @@ def asked_for(query: Mapping[str, str], formula: str) -> tuple[str, dict[str, in
     | `goal`, or `index`, or `seed` | number of a goal; its place in `split`; draws one from it. Without any, any goal |
     | `split`, `mode`, `reward` | as the arguments of `Shop.find_goal` and of `Rules`; one of the names there |
     | `parity`, `show_actions` | 0 or 1 |
-
-    Args:
-        query: The fields.
-        formula: The reward where none is asked for.
-
-    Returns:
-        The split, what names the goal in it, and the rules. It is refused with 400 if a field is unknown or has a wrong
-        value, or two of them contradict each other.
     """
     for name, value in query.items():
         if name in _NUMBERS:
@@ -135,16 +127,7 @@ def number(text: str, what: str, most: int = 10**6) -> int:
 
 
 def chosen_options(text: str, fields: Mapping[str, str], product: Product) -> tuple[tuple[str, str], ...]:
-    """Reads the options of an address, and those of a form that add to them.
-
-    Args:
-        text: A dict in Python's notation or JSON.
-        fields: Value by option name, from a form.
-        product: Whose options they must be.
-
-    Returns:
-        Name and value, in the order they were chosen.
-    """
+    """Reads the options of an address, and those of a form that add to them."""
     options = literal(text)
     if not isinstance(options, dict):
         refuse(400, f"the options {text[:60]!r} cannot be read: write a dict of strings")

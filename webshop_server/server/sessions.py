@@ -1,8 +1,8 @@
 """Sessions in one SQLite file, so any process that serves the same store can answer any request.
 
 A process that is killed takes no session with it, and a change is written only if nobody else wrote meanwhile, so a
-purchase is made once. The file is bounded in sessions, and a session in time: by the machine's monotonic clock, which
-all processes share and which no change of the date moves. Values are JSON; the file is not synchronised to the disk.
+purchase is made once. The file is bounded: the least recently used sessions make room. Values are JSON; the file is not
+synchronised to the disk.
 """
 
 import json
@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
 
 from webshop_server.goals.reward import RewardParts
 from webshop_server.goals.tiers import Progress
@@ -23,10 +26,9 @@ from webshop_server.store.shop import Episode, Rules
 from webshop_server.store.state import PageState
 
 MAX_SESSIONS = 10_000
-TTL = 3600.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
-    name TEXT PRIMARY KEY, value TEXT NOT NULL, version INTEGER NOT NULL, used REAL NOT NULL
+    name TEXT PRIMARY KEY, value TEXT NOT NULL, used REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (used);
 """
@@ -45,15 +47,10 @@ class BusySessionError(RuntimeError):
 
 @dataclass(frozen=True)
 class Visit:
-    """What is remembered of a session.
+    """What is remembered of a session."""
 
-    Attributes:
-        episode: Where it stands.
-        carries: Whether its pages carry the store's answer, because it was begun with rules of its own.
-    """
-
-    episode: Episode
-    carries: bool = False
+    episode: Episode  # where it stands
+    carries: bool = False  # whether its pages carry the store's answer, because it was begun with rules of its own
 
     def as_json(self) -> str:
         """As JSON, for `read`."""
@@ -62,19 +59,20 @@ class Visit:
     @classmethod
     def read(cls, text: str) -> "Visit":
         """Reads what `as_json` wrote."""
-        known = json.loads(text)
+        known = json.loads(text, object_hook=lambda fields: {name: _tuples(value) for name, value in fields.items()})
         told = known["episode"]
         state, parts = told["state"], told["parts"]
-        for name in ("keywords", "seen"):
-            state[name] = tuple(state[name])
-        state["options"] = tuple((name, value) for name, value in state["options"])
-        state["filters"] = tuple(Filter(**one) for one in state["filters"])
-        if parts is not None:
-            met = {name: tuple(parts[name]) for name in ("attributes_met", "options_met")}
-            parts = RewardParts(**{**parts, **met})
-        rules, progress = Rules(**told["rules"]), Progress(**told["progress"])
-        made = {**told, "rules": rules, "state": PageState(**state), "parts": parts, "progress": progress}
-        return cls(Episode(**made), known["carries"])
+        made = {
+            "rules": Rules(**told["rules"]),
+            "state": PageState(**{**state, "filters": tuple(Filter(**one) for one in state["filters"])}),
+            "parts": parts and RewardParts(**parts),
+            "progress": Progress(**told["progress"]),
+        }
+        return cls(Episode(**{**told, **made}), known["carries"])
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def private_folder() -> Path:
@@ -95,31 +93,21 @@ def private_folder() -> Path:
 class Sessions:
     """Visits by name. Safe to use from many threads and processes.
 
-    The least recently used one is removed when there are too many, and each when it was not used for a while. At most
-    `most` and 64 more for each process are kept, because counting takes longer than a step.
+    The least recently used ones are removed when there are too many. At most `most` and 64 more for each process are
+    kept, because counting takes longer than a step.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        most: int = MAX_SESSIONS,
-        ttl: float = TTL,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Says where the sessions are. Each process opens the file, or makes it, at its first use.
+    def __init__(self, path: str | Path, most: int = MAX_SESSIONS) -> None:
+        """Says where the sessions are: in a folder that only this user can write.
 
-        Args:
-            path: The file. Its folder must be writable by this user only.
-            most: About how many are kept, at least 1.
-            ttl: Seconds without use after which one is forgotten.
-            clock: Gives seconds, the same in all processes.
+        Each process opens the file, or makes it, at its first use.
 
         Raises:
-            ValueError: If one of the bounds is not positive.
+            ValueError: If none may be kept.
         """
-        if most < 1 or not ttl > 0:
-            raise ValueError(f"max_sessions={most!r} and ttl={ttl!r} must be positive")
-        self._path, self._most, self._ttl, self._clock = Path(path), most, ttl, clock
+        if most < 1:
+            raise ValueError(f"max_sessions={most!r} must be positive")
+        self._path, self._most = Path(path), most
         self._process, self._lock = os.getpid(), threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._made = 0
@@ -130,75 +118,44 @@ class Sessions:
             self._process, self._lock, self._connection = os.getpid(), threading.Lock(), None
         with self._lock:
             if self._connection is None:
-                self._connection = self._open()
+                with FileLock(f"{self._path}.lock"):  # while it is made, others would find it locked
+                    self._connection = self._open()
             yield self._connection
 
     def _open(self) -> sqlite3.Connection:
-        for wait in (*[0.05] * 100, 0.0):  # processes that make the file at the same time may find it locked
-            connection = sqlite3.connect(
-                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            try:
-                os.chmod(self._path, 0o600)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.executescript(_SCHEMA)
-                return connection
-            except sqlite3.OperationalError:
-                connection.close()
-                if not wait:
-                    raise
-                time.sleep(wait)
-        raise AssertionError("the last wait is 0")
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        os.chmod(self._path, 0o600)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.executescript(_SCHEMA)
+        return connection
 
     def check(self) -> None:
         """Writes something, to see that sessions can be kept; `sqlite3.Error` if not."""
         self.put("", Visit(Episode(0)))  # no session has this name
 
-    def _ages(self) -> tuple[float, float]:
-        """The first and the last time of use that count. One after now was before the machine started again."""
-        now = self._clock()
-        return now - self._ttl, now
-
     def put(self, name: str, visit: Visit) -> None:
         """Makes a session, or replaces one."""
         with self._database() as database:
-            self._write(database, name, visit, "")
+            database.execute("REPLACE INTO sessions VALUES (?, ?, ?)", (name, visit.as_json(), time.time()))
+            self._made += 1
+            if self._made % _NEW_BETWEEN_CLEANINGS == 0 or self._most < _NEW_BETWEEN_CLEANINGS:
+                database.execute(
+                    "DELETE FROM sessions WHERE name IN (SELECT name FROM sessions ORDER BY used "
+                    "LIMIT max(0, (SELECT count(*) FROM sessions) - ?))",
+                    (self._most,),
+                )
 
     def begin(self, name: str, fresh: Visit) -> Visit:
-        """The session that goes on under this name, or a fresh one where there is none or it has bought.
-
-        Of many callers who begin at a time, one makes the session. It counts as used.
-        """
+        """The session that goes on under this name, or a fresh one where there is none or it has bought."""
         try:
             return self.update(name, lambda old: fresh if old.episode.done else old)
         except UnknownSessionError:
-            with self._database() as database:
-                self._write(database, name, fresh, "WHERE used NOT BETWEEN ? AND ?", *self._ages())
-            return self.get(name)
+            self.put(name, fresh)
+            return fresh
 
-    def _write(self, database: sqlite3.Connection, name: str, visit: Visit, where: str, *bounds: float) -> None:
-        now = self._clock()
-        database.execute(
-            "INSERT INTO sessions VALUES (?, ?, 0, ?) ON CONFLICT (name) DO UPDATE "
-            f"SET value = excluded.value, version = version + 1, used = excluded.used {where}",
-            (name, visit.as_json(), now, *bounds),
-        )
-        self._made += 1
-        if self._made % _NEW_BETWEEN_CLEANINGS == 0 or self._most < _NEW_BETWEEN_CLEANINGS:
-            database.execute("DELETE FROM sessions WHERE used NOT BETWEEN ? AND ?", self._ages())
-            database.execute(
-                "DELETE FROM sessions WHERE name IN (SELECT name FROM sessions ORDER BY used "
-                "LIMIT max(0, (SELECT count(*) FROM sessions) - ?))",
-                (self._most,),
-            )
-
-    def get(self, name: str) -> Visit:
-        """The session; `UnknownSessionError` if there is none. It counts as used."""
-        return self.update(name, lambda visit: visit)
-
-    def update(self, name: str, change: Callable[[Visit], Visit]) -> Visit:
-        """Replaces a session by what `change` makes of it, and returns that.
+    def update(self, name: str, change: Callable[[Visit], Visit] = lambda visit: visit) -> Visit:
+        """Replaces a session by what `change` makes of it, and returns that. It counts as used.
 
         No two changes of one session overlap. `change` may be called again if it met another; it must be pure.
 
@@ -208,20 +165,14 @@ class Sessions:
         """
         for _ in range(_TRIES):
             with self._database() as database:
-                row = database.execute(
-                    "SELECT value, version FROM sessions WHERE name = ? AND used BETWEEN ? AND ?", (name, *self._ages())
-                ).fetchone()
+                row = database.execute("SELECT value FROM sessions WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise UnknownSessionError(name)
-            old = Visit.read(row[0])
-            new = change(old)
+            new = change(Visit.read(row[0]))
             with self._database() as database:
-                if new is old:
-                    database.execute("UPDATE sessions SET used = ? WHERE name = ?", (self._clock(), name))
-                    return old
                 done = database.execute(
-                    "UPDATE sessions SET value = ?, version = version + 1, used = ? WHERE name = ? AND version = ?",
-                    (new.as_json(), self._clock(), name, row[1]),
+                    "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?",
+                    (new.as_json(), time.time(), name, row[0]),
                 )
             if done.rowcount:
                 return new

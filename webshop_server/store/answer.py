@@ -10,51 +10,31 @@ REWARDS = ("webshop", "fixed", "tiered", "success")
 
 
 class AvailableActions(NamedTuple):
-    """The actions that a page offers.
+    """The actions that a page offers."""
 
-    Attributes:
-        has_search_bar: Whether the page has a search field.
-        clickables: The labels that can be clicked, in lower case, in the order of the page.
-        has_filters: Whether the page is one of results, which `filter[…]` narrows; never in parity mode.
-        buyable: What `buy[…]` takes here: identifiers in lower case, or numbers in the mode `short`; none in parity
-            mode.
-    """
-
-    has_search_bar: bool
-    clickables: tuple[str, ...]
-    has_filters: bool = False
+    has_search_bar: bool  # whether the page has a search field
+    clickables: tuple[str, ...]  # the labels that can be clicked, in lower case, in the order of the page
+    has_filters: bool = False  # whether the page is one of results, which `filter[…]` narrows; never in parity mode
+    # What `buy[…]` takes here: identifiers in lower case, or numbers in the mode `short`; none in parity mode.
     buyable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A shop's answer to an action, or to the start of an episode. Nothing of the goal is in it before the purchase.
+    """A shop's answer to an action, or to the start of an episode. Nothing of the goal is in it before the purchase."""
 
-    Attributes:
-        observation: The page in the mode of the episode.
-        url: The address that the original's text environment would show.
-        reward: Reward of this action.
-        done: Whether something was bought.
-        valid: Whether the action was carried out.
-        effective: Whether it changed the page.
-        task_score: Score of the purchase, from 0 to 1; 0 before the purchase.
-        success: Whether the score is 1.
-        available_actions: The next possible actions.
-        reward_parts: Names and values of the parts of the score; empty before the purchase.
-        faults: What is wrong with the purchase; empty before it.
-    """
-
-    observation: str
-    url: str
-    reward: float
-    done: bool
-    valid: bool
-    effective: bool
-    task_score: float
-    success: bool
-    available_actions: AvailableActions
+    observation: str  # the page in the mode of the episode
+    url: str  # the address that the original's text environment would show
+    reward: float  # reward of this action
+    done: bool  # whether something was bought
+    valid: bool  # whether the action was carried out
+    effective: bool  # whether it changed the page
+    task_score: float  # score of the purchase, from 0 to 1; 0 before the purchase
+    success: bool  # whether the score is 1
+    available_actions: AvailableActions  # the next possible actions
+    # Names and values of the parts of the score; empty before the purchase.
     reward_parts: tuple[tuple[str, Any], ...] = ()
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # what is wrong with the purchase; empty before it
 
     def as_json(self, **others: Any) -> str:
         """The answer as a JSON object, with other fields beside it.

@@ -5,6 +5,7 @@ The original has none; people have them in every shop, so they exist beyond pari
 sample that is shown.
 """
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -21,21 +22,16 @@ _WORD = re.compile(r"\w+")
 _COLOURS = ("color", "colour")  # one filter, whichever of the two an option is called
 
 Comparison = Literal["<", "<=", ">", ">=", "="]
+_COMPARES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq}
 
 
 @dataclass(frozen=True)
 class Filter:
-    """One condition on a product.
+    """One condition on a product."""
 
-    Attributes:
-        name: "price", "category" or the name of an option, in lower case.
-        comparison: "=" unless the name is "price".
-        value: Dollars without a sign ("49.5"), or text in lower case.
-    """
-
-    name: str
-    comparison: Comparison
-    value: str
+    name: str  # "price", "category" or the name of an option, in lower case
+    comparison: Comparison  # "=" unless the name is "price"
+    value: str  # dollars without a sign ("49.5"), or text in lower case
 
     @property
     def slot(self) -> tuple[str, str]:
@@ -58,7 +54,7 @@ class Filter:
         option of that name or, where a product has no such option, in its title: much is sold in one colour only.
         """
         if self.name == "price":
-            return any(_compares(price, self.comparison, float(self.value)) for price in prices(product))
+            return any(_COMPARES[self.comparison](price, float(self.value)) for price in prices(product))
         if self.name == "category":
             return any(self.value == part for part in categories(product))
         wanted = set(_WORD.findall(self.value))
@@ -76,11 +72,7 @@ def categories(product: Product) -> tuple[str, ...]:
 def parse_filter(text: str) -> Filter | None:
     """Reads what is in the brackets of `filter[…]`, whatever its case.
 
-    Args:
-        text: Such as "price<50" or "color=red".
-
-    Returns:
-        The filter, or None if it is not one: no comparison, a price that is no number, "<" on something else.
+    What is not one gives None: no comparison, a price that is no number, "<" on something else.
     """
     match = _FILTER.fullmatch(text.lower()) if len(text) <= MAX_LENGTH else None
     if match is None:
@@ -98,13 +90,3 @@ def parse_filter(text: str) -> Filter | None:
 def with_filter(filters: tuple[Filter, ...], added: Filter) -> tuple[Filter, ...]:
     """Adds a filter in place of the one in the same slot; the last `MAX_FILTERS` are kept."""
     return (*(old for old in filters if old.slot != added.slot), added)[-MAX_FILTERS:]
-
-
-def _compares(price: float, comparison: Comparison, bound: float) -> bool:
-    if comparison == "<":
-        return price < bound
-    if comparison == "<=":
-        return price <= bound
-    if comparison == ">":
-        return price > bound
-    return price >= bound if comparison == ">=" else price == bound

@@ -19,12 +19,7 @@ class Links:
     """Addresses of the pages around one page of one session."""
 
     def __init__(self, session: str, state: PageState) -> None:
-        """Takes what all links of the page share.
-
-        Args:
-            session: Name of the session.
-            state: The page that the links stand on.
-        """
+        """Takes what all links of the page share."""
         self._session = quote(session, safe="")
         self._state = state
         self._keywords = _quoted(_keywords(state.keywords))

@@ -13,20 +13,14 @@ from collections.abc import Iterator
 from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.store.page_text import PageText, chosen_price, filters_line, sub_page_texts
-from webshop_server.store.state import BUY_NOW, PAGE_SIZE, PageState, Store, read_action
+from webshop_server.store.state import PAGE_SIZE, PageState, Store, read_action
 
 LONGEST_TITLE = 80  # characters, on a page of results
 _CUT = "…"
 
 
 def short_page(store: Store, state: PageState, page: PageText) -> str:
-    """What an agent sees.
-
-    Args:
-        store: The store.
-        state: The page.
-        page: What it says beside its products.
-    """
+    """What an agent sees."""
     return "\n".join(_lines(store, state, page))
 
 
@@ -86,19 +80,6 @@ def first_number(state: PageState) -> int:
     return (state.page - 1) * PAGE_SIZE + 1
 
 
-def short_clickables(store: Store, state: PageState) -> list[str]:
-    """What can be clicked, as `Store.clickables` has it, but hits by their numbers."""
-    numbers = _numbers(store, state)
-    return [*(label for label in store.clickables(state) if label not in numbers), *numbers.values()]
-
-
-def short_buyable(store: Store, state: PageState) -> list[str]:
-    """What `buy[…]` takes here: numbers of hits, or "now" on the pages of a product."""
-    if state.kind == "results":
-        return list(_numbers(store, state).values())
-    return [BUY_NOW] * bool(store.buyable(state))
-
-
 def short_actions(store: Store, state: PageState) -> str:
     r"""The possible actions as the last line of a page, all hits and all options in a word; "" after a purchase.
 
@@ -107,7 +88,7 @@ def short_actions(store: Store, state: PageState) -> str:
     """
     if state.kind == "done":
         return ""
-    named = set(_numbers(store, state))
+    named = set(numbers(store, state))
     actions = ["click[number]", "buy[number]"] if named else []
     if state.kind == "item":
         named = {value for values in store.catalog.product(state.asin).options.values() for value in values}
@@ -121,13 +102,13 @@ def with_identifier(store: Store, state: PageState, action: str) -> str:
     """An action with the identifier of a product instead of its number; other actions as they are."""
     verb, argument = read_action(action)
     if verb in ("click", "buy"):
-        for asin, number in _numbers(store, state).items():
+        for asin, number in numbers(store, state).items():
             if argument == number:
                 return f"{verb}[{asin}]"
     return action
 
 
-def _numbers(store: Store, state: PageState) -> dict[str, str]:
+def numbers(store: Store, state: PageState) -> dict[str, str]:
     """The number of each hit on a page of results, by its identifier in lower case; empty on other pages."""
     hits = store.shown(state) if state.kind == "results" else ()
     return {asin.lower(): str(number) for number, asin in enumerate(hits, start=first_number(state))}

@@ -29,35 +29,21 @@ Piece = tuple[Role, str]
 
 @dataclass(frozen=True)
 class PageText:
-    """What a page says beside its products.
+    """What a page says beside its products."""
 
-    Attributes:
-        instruction: The task.
-        session: Name of the session in URLs.
-        score: What the purchase earned, in 0 to 1; None before.
-        parity: Whether to show what the original shows.
-        people: Whether HTML also has what people want, without text of its own: cents in prices, a form for filters,
-            and no button to a page without results.
-    """
-
-    instruction: str
-    session: str = "0"
-    score: float | None = None
-    parity: bool = False
+    instruction: str  # the task
+    session: str = "0"  # name of the session in URLs
+    score: float | None = None  # what the purchase earned, in 0 to 1; None before
+    parity: bool = False  # whether to show what the original shows
+    # Whether HTML also has what people want, without text of its own: cents in prices, a form for filters, and no
+    # button to a page without results.
     people: bool = False
 
 
 def observation(store: Store, state: PageState, page: PageText, mode: str) -> str:
     """Writes what an agent sees.
 
-    Args:
-        store: The store.
-        state: The page.
-        page: What it says beside its products.
-        mode: "text" (pieces joined by " [SEP] "), "text_rich" (a line each, what can be clicked in marks) or "url".
-
-    Returns:
-        The observation.
+    The mode is "text" (pieces joined by " [SEP] "), "text_rich" (a line each, what can be clicked in marks) or "url".
 
     Raises:
         ValueError: If the mode is another one.
@@ -69,12 +55,8 @@ def observation(store: Store, state: PageState, page: PageText, mode: str) -> st
 def written(shown: Iterable[Piece], mode: str, address: str, seen: Sequence[str]) -> str:
     """Writes the pieces of a page in the mode "text" or "text_rich".
 
-    Args:
-        shown: The pieces.
-        mode: The mode.
-        address: The page's `url`. An option counts as clicked if its value is there in double quotes, as the original
-            looks: values that JSON escapes never do.
-        seen: Products that were opened.
+    An option counts as clicked if its value is in the page's `url` in double quotes, as the original looks: values that
+    JSON escapes never do. A link is clicked if its product was `seen`.
 
     Raises:
         ValueError: If the mode is another one.
@@ -102,16 +84,7 @@ def written(shown: Iterable[Piece], mode: str, address: str, seen: Sequence[str]
 
 
 def url(state: PageState, session: str, base: str = BASE_URL) -> str:
-    """The address the original's text environment would show: readable, unquoted, options in two notations.
-
-    Args:
-        state: The page.
-        session: Name of the session.
-        base: Scheme, host and port.
-
-    Returns:
-        The address. Filters follow as `?filter=…`.
-    """
+    """The address the original's text environment would show: readable, unquoted, options in two notations."""
     if state.kind == "start":
         return f"{base}/{session}"
     keywords = "+".join(state.keywords)
@@ -133,16 +106,7 @@ def filter_query(state: PageState) -> str:
 
 
 def pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piece]:
-    """All text on a page in the order of reading, a role with each.
-
-    Args:
-        store: The store.
-        state: The page.
-        page: What it says beside its products.
-
-    Yields:
-        Role and text.
-    """
+    """All text on a page in the order of reading, a role with each."""
     for role, text in _all_pieces(store, state, page):
         if text.strip(_BLANKS):
             yield role, text

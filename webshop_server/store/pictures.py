@@ -30,15 +30,7 @@ _PART = re.compile(r"[›&,]")
 
 
 def svg(product: Product, color: str = "") -> str:
-    """Draws a product.
-
-    Args:
-        product: What to draw.
-        color: Its chosen colour in words, or "".
-
-    Returns:
-        An SVG document without scripts, styles and references. Nothing of the product's text is in it.
-    """
+    """Draws a product as SVG without scripts, styles and references; nothing of the product's text is in it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_LEFT} 0 {_SIDE} {_SIDE}" width="320" height="320">'
         f"{_drawing(product, color)}</svg>"
@@ -46,16 +38,7 @@ def svg(product: Product, color: str = "") -> str:
 
 
 def page_svg(store: Store, state: PageState, hits: int = PAGE_SIZE) -> str:
-    """Draws what a page shows: a product, or the hits of a search with their numbers, in rows from left to right.
-
-    Args:
-        store: The store.
-        state: The page.
-        hits: The most hits to draw, from the first on.
-
-    Returns:
-        A square SVG document as `svg` makes them; "" if the page shows no product.
-    """
+    """Draws what a page shows: a product, or the hits of a search with their numbers in rows; "" for none."""
     if state.asin:
         parts, columns = [_drawing(store.catalog.product(state.asin), dict(state.options).get("color", ""))], 1
     elif state.kind == "results":

@@ -6,7 +6,7 @@ gets. Episodes are immutable, and a step is a pure function, so whoever plays ma
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,37 +18,24 @@ from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, nearness, pay
 from webshop_server.search.index import SearchIndex, is_special
+from webshop_server.store import page_short
 from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 from webshop_server.store.page_html import HtmlPages
-from webshop_server.store.page_short import (
-    short_actions,
-    short_buyable,
-    short_clickables,
-    short_page,
-    with_identifier,
-)
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.pictures import page_svg
-from webshop_server.store.state import PAGE_SIZE, SEARCH, START, Event, PageState, Store
+from webshop_server.store.state import BUY_NOW, INVALID, PAGE_SIZE, SEARCH, START, EventKind, PageState, Store
 
 _REMEMBERED_GOALS = 4096
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How an episode is played; never changes within it.
+    """How an episode is played; never changes within it."""
 
-    Attributes:
-        mode: Kind of observation, one of `answer.MODES`; `short` is not for parity.
-        reward: What a step pays, one of `answer.REWARDS`.
-        parity: Whether to behave as the original.
-        show_actions: Whether observations end with the actions that are possible.
-    """
-
-    mode: str = "text"
-    reward: str = "fixed"
-    parity: bool = False
-    show_actions: bool = False
+    mode: str = "text"  # kind of observation, one of `answer.MODES`; `short` is not for parity
+    reward: str = "fixed"  # what a step pays, one of `answer.REWARDS`
+    parity: bool = False  # whether to behave as the original
+    show_actions: bool = False  # whether observations end with the actions that are possible
 
     @property
     def formula(self) -> RewardMode:
@@ -58,27 +45,16 @@ class Rules:
 
 @dataclass(frozen=True)
 class Episode:
-    """Where an episode stands.
+    """Where an episode stands."""
 
-    Attributes:
-        goal: Number of the goal.
-        rules: How it is played.
-        state: The page.
-        reward: What the last step paid.
-        valid: Whether the last action was carried out.
-        effective: Whether it changed anything.
-        parts: How the purchase was scored; None before.
-        progress: Where it stands in the reward `tiered`.
-    """
-
-    goal: int
-    rules: Rules = Rules()
-    state: PageState = START
-    reward: float = 0.0
-    valid: bool = False
-    effective: bool = False
-    parts: RewardParts | None = None
-    progress: Progress = Progress()
+    goal: int  # number of the goal
+    rules: Rules = Rules()  # how it is played
+    state: PageState = START  # the page
+    reward: float = 0.0  # what the last step paid
+    valid: bool = False  # whether the last action was carried out
+    effective: bool = False  # whether it changed anything
+    parts: RewardParts | None = None  # how the purchase was scored; None before
+    progress: Progress = Progress()  # where it stands in the reward `tiered`
 
     @property
     def done(self) -> bool:
@@ -92,25 +68,13 @@ class Shop:
     def __init__(
         self, catalog: Catalog, index: SearchIndex, goals: Goals, nouns: NounTagger, *, show_attributes: bool = False
     ) -> None:
-        """Puts the parts together.
-
-        Args:
-            catalog: The products.
-            index: Finds them.
-            goals: The tasks.
-            nouns: For the title score of the reward.
-            show_attributes: Whether product pages have a page of attributes.
-        """
+        """Puts the parts together."""
         self.catalog = catalog
         self.goals = goals
         self.store = Store(catalog, index, show_attributes=show_attributes)
         self.html = HtmlPages(self.store)
         self._nouns = nouns
-        self.goal = lru_cache(maxsize=_REMEMBERED_GOALS)(self._goal)
-
-    def _goal(self, number: int) -> Goal:
-        """A goal; `UnknownGoalError` if there is none."""
-        return self.goals[number]
+        self.goal = lru_cache(maxsize=_REMEMBERED_GOALS)(goals.__getitem__)
 
     def about(self) -> dict[str, Any]:
         """What is sold here and which tasks there are, for JSON."""
@@ -125,30 +89,16 @@ class Shop:
         }
 
     def buy(self, goal: Goal, product: Product, options: Mapping[str, str], formula: RewardMode) -> RewardParts:
-        """Scores a purchase.
-
-        Args:
-            goal: What was asked for.
-            product: What was bought.
-            options: With which options.
-            formula: The formula.
-
-        Returns:
-            The score and its parts.
-        """
+        """Scores a purchase."""
         price = purchase_price(product, options, formula)
         return score(product, options, price, goal, self._nouns, formula)
 
     def find_goal(
         self, split: str = "all", *, goal: int | None = None, index: int | None = None, seed: int | None = None
     ) -> int:
-        """The number of a goal.
+        """The number of a goal: `goal` itself, the one at an `index` of a split, or one that a `seed` draws by weight.
 
-        Args:
-            split: Where `index` counts, or where a goal is drawn.
-            goal: The number itself.
-            index: Position in the split.
-            seed: Draws a goal of the split by weight. Without any of the three, each call draws another one.
+        Without any of the three, each call draws another one.
 
         Raises:
             GoalError: If the split is unknown or empty.
@@ -168,51 +118,36 @@ class Shop:
         return Episode(self.goal(goal).id, rules)
 
     def step(self, episode: Episode, action: str) -> Episode:
-        """Takes an action.
-
-        Args:
-            episode: Where it stands; one that is done stays so, and every action on it is invalid.
-            action: Any text.
-
-        Returns:
-            Where it stands then.
-        """
+        """Takes an action."""
         if episode.rules.mode == "short":
-            action = with_identifier(self.store, episode.state, action)
+            action = page_short.with_identifier(self.store, episode.state, action)
         state, event = self.store.act(episode.state, action, parity=episode.rules.parity)
         parts = episode.parts
-        if event.kind == "bought":
+        if event == "bought":
             product = self.catalog.product(state.asin)
             parts = self.buy(self.goal(episode.goal), product, dict(state.options), episode.rules.formula)
         progress = episode.progress
         if episode.rules.reward == "tiered":
             progress, reward = pay(progress, self._tier_event(episode.goal, state, event, parts))
-        elif parts is None or event.kind != "bought":
+        elif parts is None or event != "bought":
             reward = 0.0
         else:
             reward = float(parts.success) if episode.rules.reward == "success" else parts.total
-        return replace(
-            episode,
-            state=state,
-            reward=reward,
-            valid=event.valid,
-            effective=event.effective,
-            parts=parts,
-            progress=progress,
-        )
+        valid, effective = event != INVALID, state != episode.state
+        return Episode(episode.goal, episode.rules, state, reward, valid, effective, parts, progress)
 
-    def _tier_event(self, number: int, state: PageState, event: Event, parts: RewardParts | None) -> TierEvent:
+    def _tier_event(self, number: int, state: PageState, event: EventKind, parts: RewardParts | None) -> TierEvent:
         goal = self.goal(number)
-        if event.kind in ("searched", "filtered", "turned"):
+        if event in ("searched", "filtered", "turned"):
             if is_special(state.keywords):  # a sample or a list of the catalogue is no search that found something
                 return TierEvent("idle")
             products = map(self.catalog.product, self.store.shown(state))
             return TierEvent("search", match=max((nearness(product, goal) for product in products), default=0.0))
-        if event.kind not in ("opened", "chose", "bought"):
-            return TierEvent("idle" if event.valid else "invalid")
+        if event not in ("opened", "chose", "bought"):
+            return TierEvent("invalid" if event == INVALID else "idle")
         product = self.catalog.product(state.asin)
         match = nearness(product, goal)
-        if event.kind == "opened":
+        if event == "opened":
             return TierEvent("open", match)
         if parts is not None:
             return TierEvent("buy", match, score=parts.total)
@@ -248,8 +183,8 @@ class Shop:
         state, rules, score = episode.state, episode.rules, episode.parts.total if episode.parts else None
         page = PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
         if rules.mode == "short":
-            actions = short_actions(self.store, state) if rules.show_actions else ""
-            return short_page(self.store, state, page) + actions
+            actions = page_short.short_actions(self.store, state) if rules.show_actions else ""
+            return page_short.short_page(self.store, state, page) + actions
         html = rules.mode == "html"
         shown = self.html.render(state, page) if html else observation(self.store, state, page, rules.mode)
         if not rules.show_actions:
@@ -259,10 +194,11 @@ class Shop:
     def _available_actions(self, episode: Episode) -> AvailableActions:
         """What can be done, labels as the page shows them."""
         store, state, parity = self.store, episode.state, episode.rules.parity
+        clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
         if episode.rules.mode == "short":
-            clickables, buyable = short_clickables(store, state), short_buyable(store, state)
-        else:
-            clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
+            numbers = page_short.numbers(store, state)
+            clickables = [numbers.get(label, label) for label in clickables]
+            buyable = [numbers.get(asin, BUY_NOW) for asin in buyable]
         filters = not parity and state.kind == "results"
         return AvailableActions(state.kind == "start", tuple(clickables), filters, tuple(buyable))
 
@@ -288,7 +224,7 @@ def open_shop(
 
     Raises:
         CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
-        NounTaggerError: If the tagger is unknown or not installed.
+        ValueError: If the tagger is unknown or not installed.
     """
     products = catalog if isinstance(catalog, Catalog) else open_catalog(catalog, seed=seed, cache_dir=cache_dir)
     known = next(products.products()).nouns is not None
@@ -299,14 +235,6 @@ def open_shop(
 
 def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:
     r"""The possible actions as the last line of an observation.
-
-    Args:
-        state: The page.
-        clickables: What can be clicked.
-        parity: Whether there are no filters, and nothing can be bought by its identifier.
-
-    Returns:
-        A line break and the line; "" where nothing is possible.
 
     >>> actions_line(PageState(), [], parity=False)
     '\nAvailable actions: search[<words>]'

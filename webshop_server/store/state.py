@@ -25,10 +25,10 @@ ALL_FILTERS_OFF = "all"
 BUY_NOW = "now"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no search has one
 _REMEMBERED_SEARCHES = 1024
-_REMEMBERED_LISTS = 4  # a special query may give the whole catalogue
 
 PageKind = Literal["start", "results", "item", "sub_page", "done"]
 EventKind = Literal["invalid", "searched", "filtered", "turned", "opened", "chose", "read", "returned", "bought"]
+"""What an action did; "invalid" if it was not understood or not possible here."""
 
 
 class ProductSource(Protocol):
@@ -47,49 +47,20 @@ class Searcher(Protocol):
 
 @dataclass(frozen=True)
 class PageState:
-    """What is on the screen.
+    """What is on the screen."""
 
-    Attributes:
-        kind: Which page.
-        keywords: Last search, one word each; empty on the start page.
-        page: Number of the results page, from 1; 0 before a search.
-        asin: Product shown or bought, or "".
-        options: Chosen values by option name, in the order they were first chosen.
-        sub_page: One of `SUB_PAGES`, or "".
-        seen: Products opened since the last start page, in the order of opening.
-        filters: Filters on the results.
-    """
-
-    kind: PageKind = "start"
-    keywords: tuple[str, ...] = ()
-    page: int = 0
-    asin: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    sub_page: str = ""
-    seen: tuple[str, ...] = ()
-    filters: tuple[Filter, ...] = ()
-
-
-@dataclass(frozen=True)
-class Event:
-    """What an action did.
-
-    Attributes:
-        kind: "invalid" if it was not understood or not possible here.
-        effective: Whether the state changed.
-    """
-
-    kind: EventKind
-    effective: bool
-
-    @property
-    def valid(self) -> bool:
-        """Whether the action was carried out."""
-        return self.kind != "invalid"
+    kind: PageKind = "start"  # which page
+    keywords: tuple[str, ...] = ()  # last search, one word each; empty on the start page
+    page: int = 0  # number of the results page, from 1; 0 before a search
+    asin: str = ""  # product shown or bought, or ""
+    options: tuple[tuple[str, str], ...] = ()  # chosen values by option name, in the order they were first chosen
+    sub_page: str = ""  # one of `SUB_PAGES`, or ""
+    seen: tuple[str, ...] = ()  # products opened since the last start page, in the order of opening
+    filters: tuple[Filter, ...] = ()  # filters on the results
 
 
 START = PageState()
-INVALID = Event("invalid", effective=False)
+INVALID: EventKind = "invalid"
 
 
 def meant(argument: str, labels: Sequence[str]) -> str:
@@ -103,10 +74,7 @@ def parse_action(action: str) -> tuple[str, str]:
     r"""Splits `name[argument]` as the original's expression `(.+)\[(.+)\]` does, in linear time.
 
     The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text after it and further
-    lines are ignored.
-
-    Returns:
-        Name and argument; ("", "") if the action has another form.
+    lines are ignored. An action of another form gives ("", "").
 
     >>> parse_action("click[size [cm]] now")
     ('click[size ', 'cm]')
@@ -120,9 +88,7 @@ def parse_action(action: str) -> tuple[str, str]:
 def read_action(action: str, *, parity: bool = False) -> tuple[str, str]:
     """What an action says: name and argument, or ("", "").
 
-    Args:
-        action: Any text.
-        parity: Whether the name must be in lower case, and blanks around the argument belong to it, as in the original.
+    In parity the name must be in lower case, and blanks around the argument belong to it, as in the original.
 
     >>> read_action(" Click[ Next > ]")
     ('click', 'next >')
@@ -135,25 +101,17 @@ class Store:
     """The pages over one catalogue and its index."""
 
     def __init__(self, catalog: ProductSource, index: Searcher, *, show_attributes: bool = False) -> None:
-        """Keeps the two; builds nothing.
-
-        Args:
-            catalog: The products.
-            index: Finds them.
-            show_attributes: Whether product pages have a page of attributes, as the original's `--attrs`.
-        """
+        """Keeps the two; builds nothing. With `show_attributes` product pages have a page of attributes."""
         self.catalog = catalog
         self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
         self.index = index
         self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
-        self._remembered_lists = lru_cache(maxsize=_REMEMBERED_LISTS)(self._found)
 
     def results(self, state: PageState) -> Sequence[str]:
         """Identifiers of all results of the state's search, best first, filtered."""
         if not state.keywords:
             return ()
-        remembered = self._remembered_lists if is_special(state.keywords) else self._remembered
-        return remembered(state.keywords, state.filters)
+        return self._remembered(state.keywords, state.filters)
 
     def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> Sequence[str]:
         if not filters:
@@ -193,24 +151,18 @@ class Store:
         options = self.catalog.product(state.asin).options
         return {value: name for name, values in options.items() for value in values}
 
-    def act(self, state: PageState, action: str, *, parity: bool = False) -> tuple[PageState, Event]:
-        """Carries out an action.
+    def act(self, state: PageState, action: str, *, parity: bool = False) -> tuple[PageState, EventKind]:
+        """Carries out an action: the next state, the same one if it is invalid, and what happened.
 
-        Args:
-            state: Where the shopper is.
-            action: Any text. `search[words]`, `click[button, link or option]`; beyond parity also `filter[condition]`
-                and `buy[id]`, in any case, with or without surrounding blanks.
-            parity: Whether to behave as the original.
-
-        Returns:
-            The next state, the same one if the action is invalid, and what happened.
+        An action is `search[words]` or `click[button, link or option]`; beyond parity also `filter[condition]` and
+        `buy[id]`, in any case, with or without surrounding blanks.
         """
         name, argument = read_action(action, parity=parity)
         if state.kind == "done":
             return state, INVALID
         if name == "search" and argument and len(argument) <= MAX_QUERY and not CONTROL.search(argument):
             found = PageState("results", tuple(argument.split(" ")), 1, seen=state.seen)
-            return self._event(state, found, "searched")
+            return found, "searched"
         if name == "filter" and state.kind == "results" and not parity:
             return self._filter(state, argument)
         if name == "buy" and not parity:
@@ -227,7 +179,7 @@ class Store:
         shown = self.shown(state) if state.kind == "results" else (state.asin,) if state.kind != "done" else ()
         return [asin.lower() for asin in shown if asin]
 
-    def _buy(self, state: PageState, wanted: str) -> tuple[PageState, Event]:
+    def _buy(self, state: PageState, wanted: str) -> tuple[PageState, EventKind]:
         """Buys a product on the page; from the results without options, from its own page with those chosen there.
 
         `buy[now]` is the button "Buy Now".
@@ -239,38 +191,34 @@ class Store:
             state, _ = self._click(state, wanted)
         return self._click(state, BUY)
 
-    def _filter(self, state: PageState, argument: str) -> tuple[PageState, Event]:
+    def _filter(self, state: PageState, argument: str) -> tuple[PageState, EventKind]:
         if argument == ALL_FILTERS_OFF:
-            return self._event(state, replace(state, page=1, filters=()), "filtered")
+            return replace(state, page=1, filters=()), "filtered"
         added = parse_filter(argument)
         if added is None:
             return state, INVALID
         filters = with_filter(state.filters, added)
-        return self._event(state, replace(state, page=1, filters=filters), "filtered")
+        return replace(state, page=1, filters=filters), "filtered"
 
-    def _click(self, state: PageState, target: str) -> tuple[PageState, Event]:
+    def _click(self, state: PageState, target: str) -> tuple[PageState, EventKind]:
         """Follows what is in `clickables`. The order of the tests decides where names collide, as in the original."""
         if target == BUY:
-            return self._event(state, replace(state, kind="done", sub_page=""), "bought")
+            return replace(state, kind="done", sub_page=""), "bought"
         if target == BACK:
-            return self._event(state, START, "returned")
+            return START, "returned"
         if state.kind == "results":
             if target in (NEXT, PREVIOUS):
-                return self._event(state, replace(state, page=state.page + (1 if target == NEXT else -1)), "turned")
+                return replace(state, page=state.page + (1 if target == NEXT else -1)), "turned"
             asin = next(asin for asin in self.shown(state) if asin.lower() == target)
             seen = state.seen if asin in state.seen else (*state.seen, asin)
-            return self._event(state, replace(state, kind="item", asin=asin, options=(), seen=seen), "opened")
+            return replace(state, kind="item", asin=asin, options=(), seen=seen), "opened"
         if target == PREVIOUS and state.kind == "sub_page":
-            return self._event(state, replace(state, kind="item", sub_page=""), "returned")
+            return replace(state, kind="item", sub_page=""), "returned"
         if target == PREVIOUS:
-            return self._event(state, replace(state, kind="results", asin="", options=()), "returned")
+            return replace(state, kind="results", asin="", options=()), "returned"
         for sub_page in self.sub_pages:
             if target == sub_page.lower():
-                return self._event(state, replace(state, kind="sub_page", sub_page=sub_page), "read")
+                return replace(state, kind="sub_page", sub_page=sub_page), "read"
         options = dict(state.options)
         options[self._values(state)[target]] = target
-        return self._event(state, replace(state, options=tuple(options.items())), "chose")
-
-    @staticmethod
-    def _event(old: PageState, new: PageState, kind: EventKind) -> tuple[PageState, Event]:
-        return new, Event(kind, effective=new != old)
+        return replace(state, options=tuple(options.items())), "chose"

@@ -19,31 +19,18 @@ _BUTTONS = {SEARCH, BUY, BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES)}
 
 
 def own_options(product: Product, goal: Goal) -> dict[str, str]:
-    """The options to choose when a goal's own product is bought.
-
-    Args:
-        product: The goal's product.
-        goal: A goal made from it.
-
-    Returns:
-        Value by option name. What the goal leaves open is left open, and values that no click chooses are left out.
-    """
+    """The options to choose, value by name, when a goal's own product is bought."""
     if isinstance(goal.options, tuple):
         return closest_options(product, goal)
     return {name: value for name, value in goal.options.items() if can_be_clicked(product, name, value)}
 
 
 def closest_options(product: Product, goal: Goal) -> dict[str, str]:
-    """The options to choose when a product is bought for a goal that may have been made from another one.
+    """The options to choose, value by name, when any product is bought for a goal.
 
-    Args:
-        product: Any product.
-        goal: A goal.
-
-    Returns:
-        Value by option name: for each option asked for the closest value under its name, or where the product has no
-        option of that name, among all options that the goal does not name. Options that the goal leaves open are left
-        open, and so are those of which the product offers nothing similar. Values that no click chooses are left out.
+    For each option asked for it is the closest value under its name, or where the product has no such option, among all
+    that the goal does not name. What the goal leaves open is left open, and so is that of which nothing similar is
+    offered.
     """
     named = {} if isinstance(goal.options, tuple) else dict(goal.options)
     asked: list[tuple[str | None, str]] = [*named.items()]
@@ -63,27 +50,14 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
 
 
 def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
-    """Whether a goal's own product scores 1, those of its own options chosen that can be clicked.
-
-    Args:
-        product: The goal's product.
-        goal: A goal made from it.
-        nouns: Finds the nouns of titles.
-        mode: The formula.
-    """
+    """Whether a goal's own product scores 1, those of its own options chosen that can be clicked."""
     chosen = own_options(product, goal)
     price = purchase_price(product, chosen, mode)
     return score(product, chosen, price, goal, nouns, mode).success
 
 
 def can_be_clicked(product: Product, name: str, value: str) -> bool:
-    """Whether `click[value]` on a product's page chooses this value of an option.
-
-    Args:
-        product: The product.
-        name: The option.
-        value: One of its values.
-    """
+    """Whether `click[value]` on a product's page chooses this value of an option."""
     owners = [other for other, values in product.options.items() if value in values]  # the last one has a value
     if owners[-1:] != [name] or value in _BUTTONS or not value.strip() or _CONTROL.search(value):
         return False

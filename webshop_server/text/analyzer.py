@@ -17,14 +17,7 @@ _APOSTROPHES = "'\u2019\uff07"
 
 
 def tokens(text: str) -> list[str]:
-    """Analyzes a text or a query.
-
-    Args:
-        text: Any string, in any case.
-
-    Returns:
-        The terms in order, repeated as often as they occur.
-    """
+    """Analyzes a text or a query."""
     # No word has a blank in it, so the parts between blanks can be cut and remembered one by one.
     parts = text.split(" ")
     return [term for part in parts for term in (_terms(part) if len(part) <= _REMEMBERED else _cut(part))]

@@ -29,14 +29,7 @@ _STEP_4 = frozenset("al ance ence er ic able ible ant ement ment ent ion ou ism 
 
 
 def stem(word: str) -> str:
-    """Strips the English suffixes of a word.
-
-    Args:
-        word: In lower case. Whatever is no vowel of English counts as a consonant.
-
-    Returns:
-        The stem, which need not be a word.
-    """
+    """Strips the English suffixes of a word."""
     if len(word) <= 2:
         return word
     # 1a: plurals.

@@ -70,14 +70,7 @@ def classes(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Cuts a text into words, in time linear in its length.
-
-    Args:
-        text: Any string.
-
-    Returns:
-        The words in order, spelled as in the text. What separates words is left out.
-    """
+    """Cuts a text into words, in time linear in its length."""
     letters = classes(text)
     if not _NEEDS_CARE.search(letters):
         spans = [match.span() for match in _FAST.finditer(letters) if match.lastgroup]

@@ -148,23 +148,9 @@ def test_a_full_disk_is_503_and_not_ready(client: FlaskClient, monkeypatch: pyte
     def full(*arguments: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Sessions, "_write", full)
+    monkeypatch.setattr(Sessions, "put", full)
     monkeypatch.setattr(Sessions, "update", full)
     for path in ("/new?goal=1", "/fixed_3", "/search_results/full/shoe/1", "/healthz"):
         response = client.get(path)
         assert (response.status_code, response.headers["Retry-After"]) == (503, "2"), path
     assert act(client, "full", "search[shoe]").status_code == 503
-
-
-def test_a_log_that_cannot_be_written_loses_no_answer(file: Path, tmp_path: Path) -> None:
-    """Regression: the answer of a purchase was lost where the disk of the log was full."""
-    folder = tmp_path / "logs"
-    client = create_app("toy", sessions=file, log=folder).test_client()
-    client.get("/logged?goal=1")
-    act(client, "logged", "search[shoe]")
-    [written] = folder.iterdir()
-    lines = [json.loads(line) for line in written.read_text().splitlines()]
-    assert [(line["page"], line.get("action")) for line in lines] == [("index", None), ("action", "search[shoe]")]
-    written.unlink()
-    folder.rmdir()
-    assert carried(act(client, "logged", "buy[now]"))["valid"] is False

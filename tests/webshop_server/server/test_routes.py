@@ -1,6 +1,5 @@
 """The classic pages: old clients work unchanged, people can shop without a script, and each session buys once."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -15,7 +14,8 @@ from werkzeug.test import TestResponse
 from webshop_server import create_app
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.server.session_log import SessionLog
+from webshop_server.server.requests import search_words
+from webshop_server.server.sessions import Sessions
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -156,15 +156,21 @@ def test_every_answer_is_guarded(client: FlaskClient) -> None:
     assert client.get("/favicon.ico").mimetype == "image/svg+xml"
 
 
+def test_keywords_are_read_in_the_notations_of_python_and_json() -> None:
+    for text in ("""['red', "men's", 'café']""", '["red", "men\\u0027s", "caf\\u00e9"]'):
+        assert search_words(text) == ("red", "men's", "café")
+    assert search_words("red shoes+x") == ("red shoes+x",)
+
+
 def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:
     """Else a name known from one catalogue would tell the goal in another."""
 
     def goals(product: Product) -> list[int]:
-        folder = tmp_path / product.description
-        client = create_app(Catalog("sample", [product], seed=0), log=folder).test_client()
+        file = tmp_path / f"{product.description}sqlite"
+        client = create_app(Catalog("sample", [product], seed=0), sessions=file).test_client()
         names = [f"name{number}" for number in range(12)]
         for name in names:
             assert client.get(f"/{name}").status_code == 200
-        return [json.loads(SessionLog(folder).path(name).read_text(encoding="utf-8"))["goal"] for name in names]
+        return [Sessions(file).update(name).episode.goal for name in names]
 
     assert goals(SHIRT) != goals(replace(SHIRT, description="Softer."))

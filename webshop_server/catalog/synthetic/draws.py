@@ -50,10 +50,6 @@ def opaque_id(key: str, number: int) -> str:
     """The identifier of a product: "B0" and eight digits or capital letters, as in the public data.
 
     A Feistel network shuffles the numbers, so two of them never get the same identifier, however many there are.
-
-    Args:
-        key: Names the shuffle: the kind of catalogue and its seed.
-        number: From 0 to 2**40 - 1.
     """
     left, right = number >> HALF, number & (1 << HALF) - 1
     for turn in range(ROUNDS):

@@ -53,8 +53,8 @@ def _design(kind: Kind, traits: Mapping[str, Trait], draws: Draws) -> Design:
     facts = tuple(f"{label}: {draws.pick(values)}" for label, values in kind.facts)
     return Design(
         kind=kind,
-        brand=draws.pick(words.brand_starts) + draws.pick(words.brand_ends),
-        line=draws.pick(words.lines),
+        brand=draws.pick(words["brand_starts"]) + draws.pick(words["brand_ends"]),
+        line=draws.pick(words["lines"]),
         name=draws.pick(kind.names),
         titled=tuple(chosen[:in_title]),
         listed=tuple(left[in_description:]),

@@ -51,8 +51,8 @@ def heading(text: str) -> str:
     words = []
     for word in text.split():
         mark, bare = ("*", word[1:]) if word.startswith("*") else ("", word)
-        if bare not in shared().small_words:
-            bare = bare.upper() if bare in shared().capitals else bare[:1].upper() + bare[1:]
+        if bare not in shared()["small_words"]:
+            bare = bare.upper() if bare in shared()["capitals"] else bare[:1].upper() + bare[1:]
         words.append(mark + bare)
     return " ".join(words)
 
@@ -110,7 +110,7 @@ def write_bullets(design: Design, draws: Draws) -> tuple[str, ...]:
         for trait, sentence in said
     ]  # fmt: skip
     uses = and_list(draws.some(design.kind.uses, 2 + draws.below(2)))
-    points.append(draws.pick(shared().uses).format(uses=uses))
+    points.append(draws.pick(shared()["uses"]).format(uses=uses))
     points.append(("Details: " if style else "") + "; ".join(design.facts) + ".")
     return tuple(draws.some(points, len(points)))
 
@@ -122,7 +122,8 @@ def write_description(design: Design, draws: Draws) -> str:
     sentences = [opening, *draws.some(middle, len(middle))]
     if draws.chance(0.6):
         year = 1950 + draws.below(70)
-        sentences.append(draws.pick(shared().closings).format(brand=design.brand, query=design.kind.query, year=year))
+        closing = draws.pick(shared()["closings"])
+        sentences.append(closing.format(brand=design.brand, query=design.kind.query, year=year))
     return " ".join(sentences)
 
 
@@ -135,5 +136,5 @@ def write_request(design: Design, wanted: Sequence[Trait], draws: Draws) -> str:
     after = _tied_on(wanted).replace("*", "")
     what = f"{before} {design.kind.query} {after}".strip()
     # "For the gym, I need socks for cold feet" would be for two things.
-    requests = [request for request in shared().requests if "for" not in after.split() or "{use}" not in request]
+    requests = [request for request in shared()["requests"] if "for" not in after.split() or "{use}" not in request]
     return draws.pick(requests).format(what=what, use=draws.pick(design.kind.uses))

@@ -55,26 +55,10 @@ class Kind:
     says: tuple[str, ...]  # sentences about it, for descriptions
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What all departments share; `{…}` in a text is filled in."""
-
-    brand_starts: tuple[str, ...]
-    brand_ends: tuple[str, ...]
-    lines: tuple[str, ...]  # what makers call their products
-    closings: tuple[str, ...]  # last sentences of descriptions
-    requests: tuple[str, ...]  # what shoppers say
-    uses: tuple[str, ...]  # bullet points about what a product is for
-    capitals: tuple[str, ...]  # words that titles write in capitals
-    small_words: tuple[str, ...]  # words that titles write in lower case
-    axes: Mapping[str, Axis]  # options by name
-
-
 @functools.cache
-def shared() -> Shared:
-    """What all departments share."""
-    content = read_words("shared")
-    return Shared(**{**content, "axes": _axes(content["axes"])})
+def shared() -> Mapping[str, Any]:
+    """What all departments share, by name; the comments of `shared.toml` say what it is."""
+    return read_words("shared")
 
 
 @functools.cache
@@ -88,9 +72,10 @@ def shelves() -> tuple[tuple[str, Mapping[str, Trait], Kind], ...]:
             before, _, name = head.rpartition("] ")
             trait = Trait(name, sentences, before.removeprefix("["))
             traits[trait.plain] = trait
-        axes = {**shared().axes, **_axes(content.get("axes", {}))}
+        tables = {**shared()["axes"], **content.get("axes", {})}
         for fields in content["kinds"]:
-            chosen = tuple(axes[axis] if isinstance(axis, str) else Axis(**axis) for axis in fields["axes"])
+            axes = (tables[axis] if isinstance(axis, str) else axis for axis in fields["axes"])
+            chosen = tuple(Axis(**axis) for axis in axes)
             kind = Kind(**{**fields, "axes": chosen, "facts": tuple(fields["facts"].items())})
             found.append((department, traits, kind))
     return tuple(found)
@@ -100,10 +85,6 @@ def read_words(name: str) -> dict[str, Any]:
     """What a TOML file beside this module holds, its lists as tuples."""
     content: dict[str, Any] = _frozen(tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8")))
     return content
-
-
-def _axes(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
-    return {name: Axis(**fields) for name, fields in tables.items()}
 
 
 def _frozen(value: Any) -> Any:
