@@ -24,15 +24,14 @@ from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, explain, plan, random_action
-from ragen_envs.pictures.descriptions import description_score
 from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError, TextWorld
-from ragen_envs.tools import Tools, WebShopTools
+from ragen_envs.tools import Tools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.consistency import consistency, restates
+from ragen_envs.webshop.consistency import consistency
 
 __all__ = [
     "CALL_FORMATS",
@@ -63,12 +62,10 @@ __all__ = [
     "Tools",
     "ToyShop",
     "WebShop",
-    "WebShopTools",
     "best_action",
     "commit_of",
     "consistency",
     "demonstration",
-    "description_score",
     "difficulty",
     "episode_seeds",
     "explain",
@@ -76,7 +73,6 @@ __all__ = [
     "openenv_environment",
     "plan",
     "random_action",
-    "restates",
     "trl_environment",
     "turn_limits",
     "wilson_interval",

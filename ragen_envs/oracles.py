@@ -78,7 +78,7 @@ def difficulty(env: TextGym) -> float:
     | Countdown | numbers to combine |
     | TextWorld | commands of a plan to the end |
     | Tools | calls that the shortest way still needs |
-    | WebShop, ToyShop, WebShopTools | attributes and options that are asked for, and 1 for a highest price |
+    | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
 
     Args:
         env: A text environment after `reset`, in any wrappers. It is not changed.

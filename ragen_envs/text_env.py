@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ragen_envs.arguments import checked_number
 from ragen_envs.errors import EnvError
-from ragen_envs.pictures.text import draw_text
+from ragen_envs.render import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character that our environments write: printable ASCII, newline, and the tick of Sokoban and FrozenLake."""

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from ragen_envs.arguments import check_choice, check_flags, check_integer
-from ragen_envs.pictures.frames import on_square
+from ragen_envs.render import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions, check_subclass
 
@@ -91,7 +91,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         instruction: Task shown in the first message; by default the environment's own.
         actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
         observation: "text", or "image" for a picture of the state in every message.
-        image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`pictures.frames`).
+        image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`render.on_square`).
 
     Raises:
         ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not

@@ -41,8 +41,7 @@ ENVIRONMENTS_MAY_IMPORT = {*LIGHT, *sys.stdlib_module_names}
 # Inside a function, for those who ask for it: the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/cli/page.py": {"PIL"},
-    "ragen_envs/pictures/text.py": {"PIL"},
-    "ragen_envs/pictures/svg.py": {"PIL", "resvg_py"},
+    "ragen_envs/render.py": {"PIL", "resvg_py"},
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges/openenv.py": {"openenv"},
     "ragen_envs/bridges/tau2.py": {"tau2"},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.pictures.text import load_font
+from ragen_envs.render import load_font
 
 WIDTH, HEIGHT, OVERSAMPLING = 640, 480, 3
 MOST_IN_A_ROW = 5

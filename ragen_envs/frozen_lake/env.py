@@ -23,7 +23,7 @@ from ragen_envs.frozen_lake.maps import (
     lake_policy,
     neighbours,
 )
-from ragen_envs.pictures.tiles import draw_lake
+from ragen_envs.render import draw_lake
 from ragen_envs.text_env import TextEnv
 from ragen_envs.wording import PLACES, TRIALS, pick, way
 

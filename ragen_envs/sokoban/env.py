@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_flags, check_integer, check_limit, checked_number
 from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
-from ragen_envs.pictures.tiles import draw_sokoban
+from ragen_envs.render import draw_sokoban
 from ragen_envs.sokoban.levels import LevelError, read_levels
 from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
 from ragen_envs.sokoban.solver import Solver, State, solver_for

@@ -1,4 +1,4 @@
-"""What a thought in a shop is worth: does the action follow from its words, and does it only repeat the request?
+"""What a thought in a shop is worth: does the action follow from its words?
 
 Only the last `LAST_WORDS` words count, because a decision comes at the end, and a thought that lists every action must
 not match them all. A trainer may add this as a small bonus; success ignores it.
@@ -16,15 +16,6 @@ _CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")
 _NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn't|cannot|can't)\b")
 _FILLERS = frozenset(
     "a an and are as at by for from i in is it me my of on or some that the this to under with".split()
-)
-_ASKING = frozenset(
-    "asked asks buyer costing costs customer find getting has have less looking must need needs needed no please price "
-    "request requested should shopper task than they user want wanted wants".split()
-)
-# What goes before a search that says no more than the request does: it is its words again.
-_SEARCHING = frozenset(
-    "action among begin comes do first go let look looking names other query say says search searching so start take "
-    "things try".split()
 )
 # Words that announce each kind of action. The buttons of the shop have their own lists.
 _INTENTS: dict[str, frozenset[str]] = {
@@ -72,29 +63,6 @@ def consistency(thought: str, action: str) -> float:
     if not wanted or not said & wanted:
         return 0.0
     return MAX_BONUS * (TARGET_SHARE * len(said & wanted) / len(wanted) + (1 - TARGET_SHARE) * announced)
-
-
-def restates(thought: str, request: str) -> bool:
-    """Whether a thought says nothing but the request: each of its words is there, or speaks of asking or of a search.
-
-    A search is no thought of its own: its words are the request's once more. A result that is named is one.
-
-    Args:
-        thought: What the model wrote before the action.
-        request: What was asked of it.
-
-    Returns:
-        False also for a thought without a word of its own or of the request.
-
-    >>> restates("The user wants a red shirt in size large.", "Find me a red shirt, size large, under $40")
-    True
-    >>> restates("Wanted: a red shirt. I begin with search[red shirt].", "Find me a red shirt, size large, under $40")
-    True
-    >>> restates("The second one is a red shirt for $30.", "Find me a red shirt, size large, under $40")
-    False
-    """
-    said = set(_WORD.findall(thought.lower())) - _FILLERS - _ASKING - _SEARCHING
-    return bool(said) and said <= set(_WORD.findall(request.lower()))
 
 
 def _said(thought: str) -> set[str]:

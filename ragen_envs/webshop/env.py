@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
-from ragen_envs.pictures.svg import check_renderer, draw_svg
-from ragen_envs.pictures.text import draw_text
+from ragen_envs.render import draw_svg, draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.local import LocalSession, LocalStore
-from ragen_envs.webshop.remote import RemoteSession, RemoteStore, ShopServerError
+from ragen_envs.webshop.remote import OurSession, PagesSession, RemoteStore
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     best_shop_action,
     careless_shop_action,
-    goal_difficulty,
+    known,
     random_shop_action,
 )
 from ragen_envs.webshop.thoughts import shop_thought
@@ -181,7 +180,6 @@ class WebShop(TextEnv):
 
         Raises:
             ValueError: If an argument is out of its range.
-            MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
         check_choice("split", split, SPLITS)
         check_choice("reward", reward, REWARDS)
@@ -190,8 +188,6 @@ class WebShop(TextEnv):
         check_flags(show_actions=show_actions, parity=parity, human_goals=False if human_goals is None else human_goals)
         if parity and observation_mode == "short":
             raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")
-        if render_mode == "rgb_array":
-            check_renderer()
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
             raise ValueError("catalog=, human_goals= and nouns= are set by the server at base_url=; leave them out")
         super().__init__(render_mode=render_mode)
@@ -204,7 +200,7 @@ class WebShop(TextEnv):
         self._rules["show_actions"] = bool(show_actions)
         self._max_steps, self._steps = max_steps, 0
         self._goals_of_split = 0  # the store is not asked yet
-        self._session: LocalSession | RemoteSession | None = None
+        self._session: LocalSession | OurSession | PagesSession | None = None
 
     @property
     def instruction(self) -> str:
@@ -238,14 +234,7 @@ class WebShop(TextEnv):
 
     @property
     def text_beside_picture(self) -> str:
-        """The page: no picture shows prices, options, and what can be clicked.
-
-        Raises:
-            ShopServerError: If it is a server of the original's pages, which have no drawings.
-        """
-        if self.store.has_only_pages:
-            address = self.store.address
-            raise ShopServerError(f"the server at {address} has pages only, without pictures; use observation='text'")
+        """The page: no picture shows prices, options, and what can be clicked."""
         return self._observation or ""
 
     @property
@@ -259,31 +248,18 @@ class WebShop(TextEnv):
         return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
-    def session(self) -> LocalSession | RemoteSession:
+    def session(self) -> LocalSession | OurSession | PagesSession:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
         return self._session
 
     def about(self) -> dict[str, Any]:
-        """Facts about the store, which is asked for them.
-
-        Returns:
-            "catalog", "catalog_hash", "products", "goals", "splits", "reward_modes", and "nouns", the name of the noun
-            tagger of the score.
-
-        Raises:
-            ShopServerError: If the store does not answer.
-        """
+        """Facts about the store, which is asked for them: its catalogue, its products, its goals, and their splits."""
         return self.store.about()
 
     def count(self) -> int:
-        """Number of goals of the split. It asks the store.
-
-        Raises:
-            ShopServerError: If the store does not answer.
-            ValueError: If the store has no such split.
-        """
+        """Number of goals of the split. It asks the store, and raises a `ValueError` if that has no such split."""
         splits = self.about()["splits"]
         if self.split not in splits:
             raise ValueError(f"split={self.split!r} is unknown; the store has {', '.join(splits)}")
@@ -311,7 +287,10 @@ class WebShop(TextEnv):
 
     def difficulty(self) -> float:
         """Attributes and options that the goal asks for, and 1 for a highest price."""
-        return float(goal_difficulty(self))
+        from webshop_server.goals.goals import NO_PRICE_BOUND
+
+        _, goal, _ = known(self)
+        return float(len(goal.attributes) + len(goal.options) + (goal.price_upper < NO_PRICE_BOUND))
 
     def _start(self, options: Mapping[str, Any]) -> str:
         # Drawn even when an option replaces it, so that the option cannot shift later start states.

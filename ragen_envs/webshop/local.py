@@ -39,14 +39,9 @@ class LocalStore:
 
     @property
     def shop(self) -> "Shop":
-        """The shop, opened at its first use, once for all threads.
-
-        Raises:
-            ShopError: If it cannot be opened with these settings.
-        """
+        """The shop, opened at its first use, once for all threads; a `ShopError` if it cannot be opened."""
         mine = self, os.getpid()
-        found = _SHOPS.get(mine)
-        if found is None:
+        if mine not in _SHOPS:
             with _LOCKS.setdefault(mine, threading.Lock()):
                 if mine not in _SHOPS:
                     from webshop_server.store.shop import open_shop
@@ -55,24 +50,14 @@ class LocalStore:
                         _SHOPS[mine] = open_shop(self.catalog, human_goals=self.human_goals, nouns=self.nouns)
                     except ValueError as error:
                         raise ShopError(f"catalog={self.catalog!r}: {error}") from error
-                found = _SHOPS[mine]
-        return found
+        return _SHOPS[mine]
 
     def about(self) -> dict[str, Any]:
         """Facts about the store; see `WebShop.about`."""
         return self.shop.about()
 
     def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "LocalSession":
-        """Begins an episode.
-
-        Args:
-            split: Where goals are counted or drawn.
-            asked: One of "goal", "index" and "seed"; see `Shop.find_goal`.
-            rules: Arguments of `webshop_server.store.shop.Rules`.
-
-        Raises:
-            ShopError: If there is no such goal.
-        """
+        """Begins an episode; see `Shop.find_goal` and `Rules`. A `ShopError` if there is no such goal."""
         from webshop_server.store.shop import Rules
 
         try:
@@ -116,6 +101,3 @@ class LocalSession:
     def picture(self, hits: int) -> str:
         """The page as an SVG document: its product, or at most `hits` results; "" where it shows neither."""
         return self.store.shop.picture(self.episode, hits)
-
-    def close(self) -> None:
-        """Nothing: no server keeps the episode."""

@@ -3,18 +3,13 @@ r"""Episodes of people in the original WebShop, played back as an environment: f
 WebShop's repository has 1571 of them (`baseline_models/data/il_trajs_finalized_images.jsonl`), a JSON object a line:
 
     {"states": ["WebShop\nInstruction: \n…", "Instruction:\n…"], "actions": ["search[red shoes]", "click[b0red1]"]}
-
-The pages are in the file, so no store is needed. `best_action` is what the person did.
 """
 
 import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from gymnasium.error import ResetNeeded
+from typing import Any, ClassVar, NamedTuple
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.errors import EnvError
@@ -23,18 +18,14 @@ from ragen_envs.webshop.env import LONGEST, WebShop
 from ragen_envs.webshop.shoppers import MAX_ACTION_LENGTH, PRICE_BOUND
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
-_BOUGHT = "click[buy now]"
 _REQUEST = re.compile(r"Instruction: ?\n(.*)\n")
-_ACTION = re.compile(r"(?:search|click)\[.+\]", re.IGNORECASE)
-_UNWRITABLE = re.compile(r"\|\||</?(?:think|answer)>", re.IGNORECASE)
 
 
 class RecordingError(EnvError, ValueError):
     """A file does not hold episodes in WebShop's form."""
 
 
-@dataclass(frozen=True)
-class RecordedEpisode:
+class RecordedEpisode(NamedTuple):
     """What a person saw and did.
 
     Attributes:
@@ -45,20 +36,11 @@ class RecordedEpisode:
     pages: tuple[str, ...]
     actions: tuple[str, ...]
 
-    def __deepcopy__(self, memo: object) -> "RecordedEpisode":
-        """This object, because it is immutable."""
-        return self
-
     @property
     def request(self) -> str:
         """What was wanted, as the first page says it; empty if it does not."""
         found = _REQUEST.search(self.pages[0])
         return found[1].strip() if found else ""
-
-    @property
-    def bought(self) -> bool:
-        """Whether the last action is a purchase."""
-        return self.actions[-1].lower() == _BOUGHT
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
@@ -68,40 +50,30 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
         path: JSON Lines with `states` and `actions`, lists of texts; see the module.
 
     Raises:
-        RecordingError: If a line is something else, which the message names, or if the file has no episode.
+        RecordingError: If a line is something else, or if the file has no episode.
         OSError: If the file cannot be read.
     """
-    name, episodes, place = os.fspath(path), list[RecordedEpisode](), "line 1"
+    episodes: list[RecordedEpisode] = []
     try:
         with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                place = f"line {number}"
-                if line.strip():
-                    episodes.append(_read(line))
-    except (ValueError, KeyError, TypeError) as error:
+            for line in filter(str.strip, file):
+                episodes.append(_read(json.loads(line)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         wanted = "each line is a JSON object with lists of texts, 'states' and 'actions' (of a .zip, unzip it first)"
-        raise RecordingError(f"{name}, at or after {place}: {type(error).__name__}: {error}; {wanted}") from error
+        told = f"{os.fspath(path)}, episode {len(episodes) + 1}: {type(error).__name__}: {error}"
+        raise RecordingError(f"{told}; {wanted}") from error
     if not episodes:
-        raise RecordingError(f"{name} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
+        raise RecordingError(f"{os.fspath(path)} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
     return tuple(episodes)
 
 
-def _read(line: str) -> RecordedEpisode:
-    found = json.loads(line)
-    pages, actions = found["states"], found["actions"]
-    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in (pages, actions)):
-        raise TypeError("'states' and 'actions' must be lists of texts")
-    if not actions or len(pages) not in (len(actions), len(actions) + 1):
-        raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
-    actions = [action.strip() for action in actions]
-    for action in actions:
-        if not _ACTION.fullmatch(action):
-            raise ValueError(f"the action {action!r} is neither search[words] nor click[label], so no store takes it")
-        if _UNWRITABLE.search(action):
-            raise ValueError(f"the action {action!r} has '||' or a tag in it, by which replies are read")
+def _read(found: Mapping[str, Any]) -> RecordedEpisode:
     old, new = _TITLES
-    shown = tuple(new + page.removeprefix(old) if page.startswith(old) else page for page in pages)
-    return RecordedEpisode(shown[: len(actions)], tuple(actions))
+    pages = [new + page.removeprefix(old) if page.startswith(old) else page for page in found["states"]]
+    actions = [action.strip() for action in found["actions"]]
+    if not actions or len(pages) < len(actions):  # there may be one more, after the last action
+        raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
+    return RecordedEpisode(tuple(pages[: len(actions)]), tuple(actions))
 
 
 def requests_of(shop: WebShop) -> list[str]:
@@ -111,11 +83,7 @@ def requests_of(shop: WebShop) -> list[str]:
         ShopServerError: If the store does not answer.
         ValueError: If it has no such split.
     """
-    found = []
-    for index in range(shop.count()):
-        shop.reset(options={"index": index})
-        found.append(shop.session.instruction)
-    return found
+    return [str(shop.reset(options={"index": index})[1]["request"]) for index in range(shop.count())]
 
 
 def _wanted(request: str) -> str:
@@ -182,7 +150,7 @@ class RecordedShop(TextEnv):
         self.episodes = tuple(one for one in recorded if _wanted(one.request) not in others)
         if not self.episodes:
             raise RecordingError(f"all of {len(recorded)} episodes in {os.fspath(path)} are left out; leave out fewer")
-        self._episode, self._taken = self.episodes[0], -1
+        self._episode, self._taken = self.episodes[0], 0
         self._rules = WebShop(parity=True).instruction
 
     @property
@@ -190,20 +158,9 @@ class RecordedShop(TextEnv):
         """The rules of WebShop in parity mode."""
         return self._rules
 
-    @property
-    def next_action(self) -> str:
-        """What the person did next; after the end, what they did last.
-
-        Raises:
-            ResetNeeded: Before the first `reset`.
-        """
-        if self._taken < 0:
-            raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
-        return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
-
     def best_action(self, actions_left: int) -> str:
-        """What the person did."""
-        return self.next_action
+        """What the person did next; after the end, what they did last."""
+        return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
 
     def _start(self, options: Mapping[str, Any]) -> str:
         drawn = int(self.np_random.integers(len(self.episodes)))
@@ -212,10 +169,11 @@ class RecordedShop(TextEnv):
         return self._episode.pages[0]
 
     def _parse_action(self, text: str) -> str | None:
-        return self.next_action if text.strip().lower() == self.next_action.lower() else None
+        recorded = self.best_action(1)
+        return recorded if text.strip().lower() == recorded.lower() else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         self._taken += 1
         over = self._taken == len(self._episode.actions)
         page = "The recording ends here." if over else self._episode.pages[self._taken]
-        return page, 0.0, over, {"success": over and self._episode.bought, "action_is_effective": True}
+        return page, 0.0, over, {"success": over and action.lower() == "click[buy now]", "action_is_effective": True}

@@ -2,15 +2,17 @@
 
 The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
 every option that the instruction names, buy. The oracle and the customer know the goal, so they need the store in this
-process. The first part of the file is what everybody reads on a page, in the modes `text` and `short`.
+process.
 """
 
+import itertools
 import re
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from ragen_envs.webshop.local import LocalSession
 
 if TYPE_CHECKING:
     from ragen_envs.webshop.env import WebShop
@@ -30,11 +32,10 @@ PRICE_BOUND = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
 """Of requests: the highest price, with the words before it."""
 MAX_RANDOM_WORDS = 4
 PAGE_SIZE = 10
+SEPARATOR = " [SEP] "  # of the texts of a page
 SEARCH_DEPTH = 500  # results that the customer's search is ranked among
 _A_LOOK = 2  # actions: opening a product, and going back
-_SEPARATOR = " [SEP] "
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
-_CHOSEN = re.compile(r".*?: .* \(chosen: (.*)\)")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNCLICKABLE = re.compile(r"[\[\x00-\x1f\x7f]")
 _OPTION = re.compile(OPTION_NAME)
@@ -65,13 +66,13 @@ class ShownProduct(NamedTuple):
 
     Attributes:
         label: What is clicked to open it, in lower case.
-        name: The label as the page has it.
+        asin: The same as the page has it: its identifier, or its number in the mode `short`.
         title: Its title, which may be cut.
         price: Its price, such as "$12.00", "$12.00 to $15.50" or "from $12.00".
     """
 
     label: str
-    name: str
+    asin: str
     title: str
     price: str
 
@@ -87,7 +88,7 @@ def products(env: "WebShop") -> list[ShownProduct]:
     if env.observation_mode == "short":
         found = (_HIT.fullmatch(line) for line in page.split("\n"))
         return [ShownProduct(one[1], one[1], one[2], one[3]) for one in found if one and one[1] in labels]
-    texts = page.split(_SEPARATOR)
+    texts = page.split(SEPARATOR)
     triples = zip(texts, texts[1:], texts[2:], strict=False)
     return [
         ShownProduct(name.lower(), name, title, price)
@@ -96,51 +97,20 @@ def products(env: "WebShop") -> list[ShownProduct]:
     ]
 
 
-def can_read_options(env: "WebShop") -> bool:
-    """Whether pages of this mode are read here."""
-    return env.observation_mode in ("text", "short")
-
-
 def option_groups(env: "WebShop") -> dict[str, str]:
-    """The values that a product's page offers, each with the name of its option."""
-    labels, page = [label for label in clickables(env) if label not in BUTTONS], env.session.answer.observation
-    groups: dict[str, str] = {}
-    if env.observation_mode == "short":
-        for line in page.split("\n"):
-            name, _, values = line.partition(": ")
-            listed = f", {values.rpartition(' (chosen: ')[0] or values}, "
-            groups |= {label: name for label in labels if f", {label}, " in listed}
-        return groups
-    name, shown = "", _without_blanks(labels)
-    for text in page.split(_SEPARATOR):
-        if text.lower() in shown:
-            groups[shown[text.lower()]] = name
-        else:
-            name = text.lower()
-    return groups
-
-
-def _without_blanks(labels: Iterable[str]) -> dict[str, str]:
-    """Labels by what texts and actions have of them: the one without blanks around it, else the first."""
-    every = list(labels)
-    return {label.strip(): label for label in reversed(every)} | {label: label for label in every}
+    """The values that a product's page offers, each with the name of its option; errors are those of `known`."""
+    shop, _, state = known(env)
+    offered = set(clickables(env)) - BUTTONS
+    options = shop.catalog.product(state.asin).options
+    return {value: name for name, values in options.items() for value in values if value in offered}
 
 
 def chosen_values(env: "WebShop") -> list[str]:
-    """The values that are chosen now on a product's page: the last one of each option that was clicked there."""
-    if env.observation_mode == "short":
-        found = (_CHOSEN.fullmatch(line) for line in env.session.answer.observation.split("\n"))
-        return [one[1] for one in found if one]
-    groups, last = option_groups(env), dict[str, str]()
-    shown = _without_blanks(groups)
-    for action in reversed(env.session.played):
-        said = action.lower().removeprefix("click[").removesuffix("]")
-        label = shown.get(said.strip(), said)
-        if label in groups:
-            last.setdefault(groups[label], label)
-        elif label not in BUTTONS:
-            break
-    return list(reversed(last.values()))
+    """The values that are chosen now on a product's page, in its order where it shows them; see `known` for errors."""
+    shop, _, state = known(env)
+    chosen = dict(state.options)
+    names = shop.catalog.product(state.asin).options if env.observation_mode == "short" else chosen
+    return [chosen[name] for name in names if name in chosen]
 
 
 def _labels(env: "WebShop") -> list[str]:
@@ -149,21 +119,20 @@ def _labels(env: "WebShop") -> list[str]:
     "search" is listed but cannot be. Nor can a label with "[", which would end the action, one with a control
     character, which is not sent, or an empty one.
     """
-    offered = env.session.answer.available_actions.clickables
-    return [label for label in offered if label != "search" and label.strip() and not _UNCLICKABLE.search(label)]
+    return [one for one in clickables(env) if one != "search" and one.strip() and not _UNCLICKABLE.search(one)]
 
 
 def random_shop_action(env: "WebShop", rng: np.random.Generator) -> str:
     """Uniform over what the page offers; a search is for one to four random words of the instruction."""
     labels = _labels(env)
-    has_search_bar = env.session.answer.available_actions.has_search_bar
-    choice = int(rng.integers(len(labels) + has_search_bar)) if labels else 0
-    if labels and choice < len(labels):
+    choice = int(rng.integers(len(labels) + env.session.answer.available_actions.has_search_bar)) if labels else 0
+    if choice < len(labels):
         return f"click[{labels[choice]}]"
-    return search_for(_random_words(env.session.instruction, rng))
+    return search_for(random_words(env.session.instruction, rng))
 
 
-def _random_words(text: str, rng: np.random.Generator) -> str:
+def random_words(text: str, rng: np.random.Generator) -> str:
+    """One to four words of a text, in any order; a word may come twice."""
     words = text.split()
     chosen = rng.integers(len(words), size=rng.integers(1, MAX_RANDOM_WORDS + 1))
     return " ".join(words[number] for number in chosen)
@@ -175,36 +144,29 @@ def scripted_shop_action(env: "WebShop") -> str:
     On a page to which the rule does not lead, it returns an action that leads back.
     """
     session, labels = env.session, _labels(env)
-    products = [label for label in labels if label not in BUTTONS]
+    offered = [label for label in labels if label not in BUTTONS]
     if "buy now" in labels:
-        wanted = [value for value in products if _names(session.instruction, value)]
-        chosen: Collection[str] = _choices(session.played)
+        # Whole words of the instruction, in lower case.
+        task = session.instruction.lower()
+        wanted = [value for value in offered if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", task)]
+        chosen = _clicked(session.played)
         if env.observation_mode == "short":  # which shows what is chosen: of an option the value that was clicked last
             groups = option_groups(env)
-            wanted = list({groups.get(value, value): value for value in wanted}.values())
+            wanted = list({groups[value]: value for value in wanted}.values())
             chosen = chosen_values(env)
         done = {value.strip() for value in chosen}  # actions have no blanks around what is clicked
         return next((f"click[{value}]" for value in wanted if value.strip() not in done), "click[buy now]")
-    if "back to search" in labels and "< prev" in labels and not products:
+    if "back to search" in labels and "< prev" in labels and not offered:
         return "click[< prev]"  # a sub page, or past the last result
-    if session.answer.available_actions.has_search_bar or not products:
+    if session.answer.available_actions.has_search_bar or not offered:
         return search_for(session.instruction)
-    return f"click[{products[0]}]"
+    return f"click[{offered[0]}]"
 
 
-def _names(instruction: str, value: str) -> bool:
-    """Whether the instruction contains an option value, in lower case, as whole words."""
-    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", instruction.lower()) is not None
-
-
-def _choices(played: Sequence[str]) -> set[str]:
-    """Labels that were clicked since the last results page, including that of the product."""
-    chosen = set()
-    for action in reversed(played):
-        if not action.startswith("click["):
-            break
-        chosen.add(action[len("click[") : -1].lower())
-    return chosen
+def _clicked(played: Sequence[str]) -> list[str]:
+    """Labels that were clicked since the last search, also that of the product."""
+    clicks = itertools.takewhile(lambda action: action.startswith("click["), reversed(played))
+    return [action[len("click[") : -1].lower() for action in clicks]
 
 
 def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
@@ -214,15 +176,8 @@ def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
         HiddenGoalError: If the store is elsewhere.
     """
     shop, session = env.store.shop, env.session
+    assert isinstance(session, LocalSession)
     return shop, shop.goal(session.goal), session.episode.state
-
-
-def goal_difficulty(env: "WebShop") -> int:
-    """Attributes and options that the goal asks for, and 1 for a highest price; errors are those of `known`."""
-    from webshop_server.goals.goals import NO_PRICE_BOUND
-
-    _, goal, _ = known(env)
-    return len(goal.attributes) + len(goal.options) + (goal.price_upper < NO_PRICE_BOUND)
 
 
 def best_shop_action(env: "WebShop", actions_left: int) -> str:
@@ -254,95 +209,31 @@ def way_to(env: "WebShop", shop: "Shop", state: "PageState", asin: str, verb: st
     """Opens (or buys) one of the results, or turns to the page on which it is.
 
     A page names a product by its number in the mode `short`, else by its identifier.
-
-    Args:
-        env: The environment.
-        shop: Its shop.
-        state: The page of results.
-        asin: A product among all the results of the search.
-        verb: "click" or "buy".
     """
-    at = list(shop.store.results(state)).index(asin)
+    at = shop.store.results(state).index(asin)
     if asin in shop.store.shown(state):
         return f"{verb}[{at + 1 if env.observation_mode == 'short' else asin.lower()}]"
     return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
 
 
 def _rank_shown(shop: "Shop", query: str, asin: str) -> int:
-    """Rank of a product in the results of a search, from 0; a very large number if it is not found."""
+    """Rank of a product in the results that a search shows, from 0; a large number if it is not among them."""
     from webshop_server.store.state import START
 
     state, _ = shop.store.act(START, search_for(query), parity=True)
-    results = list(shop.store.results(state))
-    return results.index(asin) if asin in results else sys.maxsize
+    results = shop.store.results(state)
+    return results.index(asin) if asin in results else SEARCH_DEPTH
 
 
 def _rank(shop: "Shop", query: str, asin: str) -> int:
     """The same among the first `SEARCH_DEPTH`, also beyond those that are shown."""
-    hits = list(shop.store.index.search(query.lower().split(), limit=SEARCH_DEPTH))
+    hits = shop.store.index.search(query.lower().split(), limit=SEARCH_DEPTH)
     return hits.index(asin) if asin in hits else SEARCH_DEPTH
-
-
-def random_toy_action(env: "ToyShop", rng: np.random.Generator) -> str:
-    """Uniform over a search for random words of the instruction, and clicking or buying each result."""
-    hits = env.hits
-    choice = int(rng.integers(1 + 2 * len(hits)))
-    if choice == 0:
-        return f"search:{_random_words(env.session.instruction, rng)}"
-    verb = "click" if choice <= len(hits) else "buy"
-    return f"{verb}:{hits[(choice - 1) % len(hits)].asin}"
 
 
 def scripted_toy_action(env: "ToyShop") -> str:
     """Searches for the instruction and buys the first result."""
     return f"buy:{env.hits[0].asin}" if env.hits else f"search:{env.session.instruction}"
-
-
-def best_toy_action(env: "ToyShop", actions_left: int) -> str:
-    """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
-
-    `actions_left` does not matter: there is no shorter way.
-
-    Raises:
-        HiddenGoalError: If the store is not in this process.
-    """
-    _, goal, _ = known(env)
-    if any(hit.asin == goal.asin for hit in env.hits):
-        return f"buy:{goal.asin}"
-    return f"search:{' '.join(_looks(goal.name))}"
-
-
-def careless_toy_action(env: "ToyShop", rng: np.random.Generator, noise: float, tasks: int) -> str:
-    """Searches like the oracle, but with some wrong words, and buys the first result, even if it is wrong.
-
-    This is for demonstrations. Each word of a search is noisy by itself, so that a model sees what a search consists
-    of. From searches that are random as a whole, it would learn to ignore the request.
-
-    Args:
-        env: The environment; its store is in this process.
-        rng: Source of the mistakes.
-        noise: Probability, separately for size, color and kind, that it is that of a random product.
-        tasks: Number of all goals.
-
-    Raises:
-        HiddenGoalError: If the store is not in this process.
-    """
-    if env.hits:
-        return f"buy:{env.hits[0].asin}"
-    shop, goal, _ = known(env)
-    right = _looks(goal.name)
-    mistaken = zip(*(_looks(shop.goal(int(goal)).name) for goal in rng.integers(tasks, size=len(right))), strict=True)
-    words = [
-        drawn[slot] if rng.random() < noise else word
-        for slot, (word, drawn) in enumerate(zip(right, mistaken, strict=True))
-    ]
-    return f"search:{' '.join(words)}"
-
-
-def _looks(title: str) -> tuple[str, str, str]:
-    """Size, color and kind in the title of a toy product; the material is before the kind."""
-    size, color, _, kind = title.lower().split(maxsplit=3)
-    return size, color, kind
 
 
 def query_of(request: str) -> list[str]:
@@ -358,7 +249,7 @@ def query_of(request: str) -> list[str]:
 
 
 def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Generator, noise: float) -> str:
-    """The shopper's next action.
+    """The customer's next action of the `actions_left`, this one included; `noise` is how often a mistake is drawn.
 
     On every page it is drawn whether a mistake is made, and the page decides which one. The first search lacks a random
     word, and one after failures lacks a random word instead of the one that is best left out. A product on whose page
@@ -370,15 +261,6 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
     first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 %: in 3 of 639
     requests with one option, and in 72 of 1064 with more. What is wanted was bought in 79 % (83 % at ``noise=0``; what
     is missing there are attributes, which it does not compare).
-
-    Args:
-        env: After `reset`, with its store in this process. It is not changed.
-        actions_left: How many actions the episode still allows, this one included.
-        rng: Source of the mistakes.
-        noise: Probability that a mistake is drawn, on each page.
-
-    Returns:
-        An action.
 
     Raises:
         HiddenGoalError: If the store is elsewhere.
@@ -395,10 +277,7 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
 
 
 def _looks_right(shop: "Shop", asin: str, goal: "Goal") -> bool:
-    """Whether a product is of the kind that is asked for, at the price among the results.
-
-    Of a range that is the lower end. An option may cost less, which is not seen before the product is opened.
-    """
+    """Whether a product is of the kind that is asked for, at the price among the results, of a range its lower end."""
     parts = shop.buy(goal, shop.catalog.product(asin), {}, "fixed")
     return parts.r_type == 1 and parts.r_price
 
@@ -448,22 +327,21 @@ def _next_to_open(shop: "Shop", goal: "Goal", state: "PageState", actions_left: 
     """
     hits, shown = list(shop.store.results(state)), list(shop.store.shown(state))
     new = [asin for asin in hits if asin not in state.seen]
+
+    def turns(asin: str) -> int:
+        return abs(hits.index(asin) // PAGE_SIZE + 1 - state.page)
+
     in_reach = (
         (asin, spare)
         for asin in dict.fromkeys((*new, *hits))
         if will_do(shop, asin, goal)
-        and (spare := actions_left - _needed(_choices_for(shop, asin, goal)) - _turns(hits, asin, state)) >= 0
+        and (spare := actions_left - _needed(_choices_for(shop, asin, goal)) - turns(asin)) >= 0
     )
     target, spare = next(in_reach, (None, 0))
     first = next((asin for asin in new if asin in shown and _looks_right(shop, asin, goal)), None)
     if target is None:
         return None if _can_buy_another(shop, goal, actions_left) else first or next(iter(shown), None)
     return first if first and spare >= _A_LOOK else target
-
-
-def _turns(hits: Sequence[str], asin: str, state: "PageState") -> int:
-    """How many pages of results a product is away."""
-    return abs(hits.index(asin) // PAGE_SIZE + 1 - state.page)
 
 
 def _search(

@@ -14,7 +14,6 @@ from ragen_envs.webshop.shoppers import (
     BUTTONS,
     OPTION_NAME,
     ShownProduct,
-    can_read_options,
     chosen_values,
     clickables,
     option_groups,
@@ -45,7 +44,7 @@ def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator
     verb, _, what = action.partition(":")
     if verb == "search":
         return _toy_search(request, what.lower().split(), action, rng)
-    hit = next((hit for hit in env.hits if hit.asin.lower() == what.lower()), None)
+    hit = next((hit for hit in env.hits if hit.label == what.lower()), None)
     if hit is None:
         return f"{_budget(request)}. {pick(rng, 'I try', 'Let me try')} {action}."
     title = hit.title.lower().split()
@@ -110,7 +109,7 @@ def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generato
 
 def _left(env: "WebShop", request: str) -> str:
     """Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price."""
-    if "buy now" in clickables(env) and can_read_options(env):
+    if "buy now" in clickables(env) and env.observation_mode in ("text", "short"):
         offered = option_groups(env)
         for name, value in _OPTION.findall(_LIMIT.sub("", request)):
             if value not in offered:
@@ -132,7 +131,7 @@ def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
 
 def _options(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
-    if not can_read_options(env):
+    if env.observation_mode not in ("text", "short"):
         return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"
     groups, chosen = option_groups(env), chosen_values(env)
     missing = [label for label in groups if _names(request, label) and label not in chosen]
@@ -149,8 +148,8 @@ def _options(env: "WebShop", request: str, rng: np.random.Generator) -> str:
 
 def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
     """What a result has of the request; it is opened with the verb "click", or bought at once with "buy"."""
-    name, title, price = product.name, product.title, product.price
-    asin = f"Number {name}" if name.isdecimal() else name
+    title, price = product.title, product.price
+    asin = f"Number {product.asin}" if product.asin.isdecimal() else product.asin
     whole = re.findall(r"[\w.-]*\w", title.lower())  # "t-shirt" is read as one word, and as two
     parts = dict.fromkeys(part for word in whole for part in (word, *re.findall(r"\w+", word)))
     words = [word for word in parts if len(word) > 2 and word not in _PLAIN]

@@ -7,7 +7,7 @@ not a thousand.
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,14 +18,16 @@ from ragen_envs.webshop.env import WebShop, asked_goal
 from ragen_envs.webshop.remote import ShopServerError
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
-    best_toy_action,
-    careless_toy_action,
-    random_toy_action,
+    SEPARATOR,
+    ShownProduct,
+    known,
+    products,
+    random_words,
     search_for,
     search_words,
 )
 from ragen_envs.webshop.thoughts import toy_thought
-from webshop_server.store.answer import Answer, AvailableActions
+from webshop_server.store.answer import AvailableActions
 
 SHOWN = 5
 TASKS = 384
@@ -33,8 +35,6 @@ EVALUATION_PROMPTS, EVALUATION_SEED = 256, 42
 SPLITS = ("all", "train", "eval")
 MAX_OBSERVATION_LENGTH = 4096
 
-_SEPARATOR = " [SEP] "
-_BUTTONS = {"back to search", "< prev", "next >"}
 _TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
 _ACTION = re.compile(rf"(search|click|filter|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
 _FILTERS = "Filters: "
@@ -50,20 +50,6 @@ def evaluation_goals(goals: int) -> tuple[int, ...]:
         256 different numbers in a random order; two thirds of the goals if there are fewer than 384.
     """
     return tuple(random.Random(EVALUATION_SEED).sample(range(goals), min(EVALUATION_PROMPTS, goals * 2 // 3)))
-
-
-class Hit(NamedTuple):
-    """One of the results.
-
-    Attributes:
-        asin: Identifier of the product.
-        title: Its name.
-        price: Its price as shown.
-    """
-
-    asin: str
-    title: str
-    price: str
 
 
 class ToyShop(WebShop):
@@ -146,7 +132,6 @@ class ToyShop(WebShop):
 
         Raises:
             ValueError: If an argument is out of its range.
-            MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
         check_choice("split", split, SPLITS)
         here = base_url is None
@@ -177,7 +162,7 @@ class ToyShop(WebShop):
         return "The picture shows the product, or the results in the order of their lines."
 
     @property
-    def hits(self) -> tuple[Hit, ...]:
+    def hits(self) -> tuple[ShownProduct, ...]:
         """The results of the last search, best first. Exists after `reset`."""
         return self._hits
 
@@ -186,16 +171,38 @@ class ToyShop(WebShop):
         return len(self._tasks())
 
     def best_action(self, actions_left: int) -> str:
-        """See `shoppers.best_toy_action`."""
-        return best_toy_action(self, actions_left)
+        """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
+
+        `actions_left` does not matter: there is no shorter way.
+        """
+        _, goal, _ = known(self)
+        if any(hit.asin == goal.asin for hit in self.hits):
+            return f"buy:{goal.asin}"
+        return f"search:{' '.join(_looks(goal.name))}"
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """See `shoppers.random_toy_action`."""
-        return random_toy_action(self, rng)
+        """Uniform over a search for random words of the instruction, and clicking or buying each result."""
+        choice = int(rng.integers(1 + 2 * len(self.hits)))
+        if choice == 0:
+            return f"search:{random_words(self.session.instruction, rng)}"
+        verb = "click" if choice <= len(self.hits) else "buy"
+        return f"{verb}:{self.hits[(choice - 1) % len(self.hits)].asin}"
 
     def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
-        """See `shoppers.careless_toy_action`."""
-        return careless_toy_action(self, rng, noise, TASKS)
+        """Searches like the oracle, but with some wrong words, and buys the first result, even if it is wrong.
+
+        Each word of a search is noisy by itself, so that a model sees what a search consists of. From searches that are
+        random as a whole, it would learn to ignore the request. `noise` is the probability, separately for size, color
+        and kind, that it is that of a random product.
+        """
+        if self.hits:
+            return f"buy:{self.hits[0].asin}"
+        shop, goal, _ = known(self)
+        right = _looks(goal.name)
+        others = rng.integers(TASKS, size=len(right))
+        mistaken = [_looks(shop.goal(int(other)).name)[slot] for slot, other in enumerate(others)]
+        words = [drawn if rng.random() < noise else word for word, drawn in zip(right, mistaken, strict=True)]
+        return f"search:{' '.join(words)}"
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """See `thoughts.toy_thought`."""
@@ -203,10 +210,10 @@ class ToyShop(WebShop):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
-        self._hits: tuple[Hit, ...] = ()
+        self._hits: tuple[ShownProduct, ...] = ()
         self._searched = ""  # the words of the last search
         self._product = ""  # on whose page the session is in the store; "" on the results
-        return self._page()
+        return self._wanted
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         goals = self._tasks()
@@ -221,22 +228,16 @@ class ToyShop(WebShop):
 
     def _tasks(self) -> tuple[int, ...]:
         """The goals of the split. The store is asked once."""
-        if self._goals:
-            return self._goals
-        about = self.about()
-        found = about.get("catalog"), about.get("goals")
-        if found != ("toy", TASKS):
-            raise ShopServerError(
-                f"the store at {self.store.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
-                f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there, or leave "
-                "base_url out"
-            )
-        goals = range(int(about["goals"]))
-        kept = evaluation_goals(len(goals))
-        if self.split == "eval":
-            self._goals = kept
-        else:
-            self._goals = tuple(goal for goal in goals if self.split == "all" or goal not in kept)
+        if not self._goals:
+            about = self.about()
+            if (found := (about["catalog"], about["goals"])) != ("toy", TASKS):
+                raise ShopServerError(
+                    f"the store at {self.store.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
+                    f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there"
+                )
+            kept = evaluation_goals(TASKS)
+            others = tuple(goal for goal in range(TASKS) if self.split == "all" or goal not in kept)
+            self._goals = kept if self.split == "eval" else others
         return self._goals
 
     def _parse_action(self, text: str) -> str | None:
@@ -251,56 +252,51 @@ class ToyShop(WebShop):
         return f"{verb}:{what.lower()}" if what.lower() in self._ids() else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        before = self._observation
-        assert before is not None
-        verb, _, what = action.partition(":")
-        answers = [self.session.step(move) for move in self._moves(verb, what)]
-        last = answers[-1]
+        """The moves in the store that carry out an action, and what the last ones show."""
+        before, (verb, _, what) = self._observation or "", action.partition(":")
+        moves = ["click[< prev]"] if self._product and verb != "search" else []  # back to the results
+        if verb == "search":
+            moves += [search_for(what)]
+        elif verb == "filter":
+            moves += [f"filter[{what}]"]
+        elif verb == "buy":
+            moves += [f"click[{what}]", "click[buy now]"]
+        else:
+            moves += [f"click[{what}]", "click[features]", "click[< prev]"]
+        answers = [self.session.step(move) for move in moves]
+        last, reward = answers[-1], float(sum(answer.reward for answer in answers))
         if not last.valid:  # a filter whose condition the store does not understand
             if self._product:
                 self.session.step(f"click[{self._product}]")  # from the results back to where it was
-            return before, float(sum(answer.reward for answer in answers)), False, self._idle()
-        self._product = "" if verb in ("search", "filter") else what
+            return before, reward, False, self._idle()
         self._steps += 1
         self._truncated = not last.done and self._steps == self._max_steps
-        page = self._page(*self._lines(verb, what, answers))
-        effective = {"action_is_effective": page != before}
-        info = self._idle() | {"success": last.success, "action_is_valid": True} | effective
-        return page, float(sum(answer.reward for answer in answers)), last.done, info
-
-    def _lines(self, verb: str, what: str, answers: Sequence[Answer]) -> list[str]:
-        """What the page says after an action, below the task."""
-        last = answers[-1]
         if verb in ("search", "filter"):
-            self._searched = what if verb == "search" else self._searched
-            self._hits = _read_hits(last)
-            filters = (text for text in last.observation.split(_SEPARATOR) if text.startswith(_FILTERS))
+            self._product, self._searched = "", what if verb == "search" else self._searched
+            self._hits = tuple(products(self)[:SHOWN])
+            filters = (text for text in last.observation.split(SEPARATOR) if text.startswith(_FILTERS))
             asked = ", ".join([self._searched, *(text.removeprefix(_FILTERS) for text in filters)])
-            if not self._hits:
-                return [f"No results for {asked}"]
-            return [f"Results for {asked}:", *map(" | ".join, self._hits)]
-        hit = next(hit for hit in self._hits if hit.asin.lower() == what)
-        if verb == "buy":
-            return [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
-        features = _texts_after(answers[-2].observation, "< Prev")
-        return [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
+            hits = [f"{hit.asin} | {hit.title} | {hit.price}" for hit in self._hits]
+            lines = [f"Results for {asked}:", *hits] if hits else [f"No results for {asked}"]
+        else:
+            self._product = what
+            hit = next(hit for hit in self._hits if hit.label == what)
+            if verb == "buy":
+                lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
+            else:
+                _, _, features = answers[-2].observation.partition(f"< Prev{SEPARATOR}")
+                lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features.split(SEPARATOR)]
+        page = "\n".join([self._wanted, *lines])
+        info = {"success": last.success, "action_is_valid": True, "action_is_effective": page != before}
+        return page, reward, last.done, self._idle() | info
 
-    def _moves(self, verb: str, what: str) -> list[str]:
-        """The actions of the store that carry out an action of this environment."""
-        if verb == "search":
-            return [search_for(what)]
-        to_results = ["click[< prev]"] if self._product else []
-        if verb == "filter":
-            return [*to_results, f"filter[{what}]"]
-        then = ["click[buy now]"] if verb == "buy" else ["click[features]", "click[< prev]"]
-        return [*to_results, f"click[{what}]", *then]
+    @property
+    def _wanted(self) -> str:
+        return f"Wanted: {self.session.instruction}"
 
     def _ids(self) -> tuple[str, ...]:
         """The ids that can be clicked and bought, in lower case."""
-        return tuple(hit.asin.lower() for hit in self._hits)
-
-    def _page(self, *lines: str) -> str:
-        return "\n".join([f"Wanted: {self.session.instruction}", *lines])
+        return tuple(hit.label for hit in self._hits)
 
     def _idle(self) -> dict[str, Any]:
         """The info of WebShop, but with the ids of this environment as available actions."""
@@ -310,15 +306,7 @@ class ToyShop(WebShop):
         return super()._idle() | {"available_actions": offered}
 
 
-def _read_hits(answer: Answer) -> tuple[Hit, ...]:
-    """The first results on a results page: each id is followed by title and price."""
-    ids = set(answer.available_actions.clickables) - _BUTTONS
-    texts = _texts_after(answer.observation, "Back to Search")
-    starts = [at for at, text in enumerate(texts) if text.lower() in ids]
-    return tuple(Hit(*texts[at : at + 3]) for at in starts[:SHOWN])
-
-
-def _texts_after(observation: str, mark: str) -> list[str]:
-    """The texts of a page after the first one that is `mark`."""
-    texts = observation.split(_SEPARATOR)
-    return texts[texts.index(mark) + 1 :] if mark in texts else []
+def _looks(title: str) -> tuple[str, str, str]:
+    """Size, color and kind in the title of a toy product; the material is before the kind."""
+    size, color, _, kind = title.lower().split(maxsplit=3)
+    return size, color, kind

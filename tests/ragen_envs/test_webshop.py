@@ -131,8 +131,6 @@ def test_a_toy_purchase_lacks_what_it_lacks() -> None:
     assert buy(env, 57, "medium red clothing")[0] == "wrong color"
     assert buy(env, 57, "small blue clothing")[0] == "wrong size"
     assert buy(env, 57, "small red shoe")[:3] == ("wrong kind", "wrong color", "wrong size")
-    found = buy(env, 57, "medium red clothing")
-    assert set(found) <= {"wrong color", "wrong attribute", "too dear"}
     cheap = next(goal for goal in env.store.shop.goals if goal.price_upper < 60)
     size, color, *_, kind = next(
         product.title.lower().split()

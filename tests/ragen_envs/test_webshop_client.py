@@ -12,19 +12,18 @@ from flask import Flask
 
 from ragen_envs.oracles import best_action
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.remote import OurSession, PagesSession, RefusedError, ShopPage, ShopServerError, count_goals
+from ragen_envs.webshop.remote import OurSession, PagesSession, ShopPage, ShopServerError
 from ragen_envs.webshop.shoppers import random_shop_action
 from tests.support.ragen_envs import shop_http
 from tests.support.ragen_envs.shop_http import Faulty, connected, httpd
 from webshop_server import create_app
 
 
-def page(**content: Any) -> dict[str, Any]:
+def page(text: str) -> dict[str, Any]:
     """What a server answers with status 200."""
-    return {"status_code": 200, **content}
+    return {"status_code": 200, "text": text}
 
 
-LOGIN = page(html="<html><body><form><input name=password></form>Please log in</body></html>")
 NOISE = ["buy[now]", "filter[price<50]", "filter[color=red]", "buy[2]", "click[search]", "click[no]", "nonsense"]
 
 
@@ -38,8 +37,18 @@ def pages() -> Any:
     return shop_http.original(reveal_goals=True)
 
 
-def remote(app: Any, waits: tuple[float, ...] = (), **arguments: Any) -> WebShop:
-    return connected(WebShop(base_url="http://shop.test", **arguments), app, waits)
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the client waited, which takes no time here. What is known of a server's goals is forgotten."""
+    waited: list[float] = []
+    monkeypatch.setattr("ragen_envs.webshop.remote.WAITS", (0.1, 0.2, 0.4))
+    monkeypatch.setattr("time.sleep", waited.append)
+    monkeypatch.setattr("ragen_envs.webshop.remote._COUNTED", {})
+    return waited
+
+
+def remote(app: Any, **arguments: Any) -> WebShop:
+    return connected(WebShop(base_url=shop_http.ADDRESS, **arguments), app)
 
 
 def walk(left: WebShop, right: WebShop, seed: int, policy: Callable[[WebShop], str], *but: str, **start: Any) -> float:
@@ -114,11 +123,11 @@ def test_pages_of_the_original_are_the_same_step_for_step(pages: Any, mode: str)
     assert isinstance(theirs.session, PagesSession) and theirs.store.has_only_pages
 
 
-def test_faults_before_a_request_arrives_are_tried_again_with_growing_waits(toy: Flask) -> None:
+def test_faults_before_a_request_arrives_are_tried_again_with_growing_waits(toy: Flask, waits: list[float]) -> None:
     faulty = Faulty(toy, "refuse", "busy")
-    env = remote(faulty, (0.1, 0.2, 0.4))
+    env = remote(faulty)
     env.reset(seed=1)
-    assert faulty.waits == [0.1, 0.2]
+    assert waits == [0.1, 0.2]
     faulty.faults[:] = ["refuse"] * 4
     with pytest.raises(ShopServerError, match=r"does not answer .*4 attempts in 0.7 s.*start `webshop"):
         env.step("search[shoe]")
@@ -127,10 +136,10 @@ def test_faults_before_a_request_arrives_are_tried_again_with_growing_waits(toy:
 
 @pytest.mark.parametrize("app", ["toy", "pages"])
 def test_an_action_whose_answer_was_lost_is_not_carried_out_twice(request: Any, app: str) -> None:
-    """It is unknown whether it was carried out: a new session plays the same actions, this one once."""
+    """It is unknown whether it was carried out. Ours plays all in a new session; of pages the address tells all."""
     faulty = Faulty(request.getfixturevalue(app))
     rules: dict[str, Any] = {"parity": True, "reward": "webshop"}
-    env, twin = remote(faulty, (0.0, 0.0), **rules), remote(request.getfixturevalue(app), **rules)
+    env, twin = remote(faulty, **rules), remote(request.getfixturevalue(app), **rules)
     for one in (env, twin):
         one.reset(options={"goal": 5})
     for fault in ("lose", "", "lose"):
@@ -140,26 +149,24 @@ def test_an_action_whose_answer_was_lost_is_not_carried_out_twice(request: Any, 
     assert env.session.played == ("search[blue shoe]",) * 3  # what is played again
     faulty.faults[:] = ["lose", "lose"]
     assert env.step("click[next >]") == twin.step("click[next >]")
-    assert len({path for path in faulty.requests if path.count("/") == 1 and path.startswith("GET")}) >= 4
+    assert app == "pages" or len({one for one in faulty.requests if one.startswith("GET")}) >= 4
+    for action in (f"click[{env.session.answer.available_actions.clickables[-1]}]", "click[buy now]"):
+        faulty.faults[:] = ["lose"]
+        assert env.step(action) == twin.step(action)
 
 
 @pytest.mark.parametrize("app", ["toy", "pages"])
 @pytest.mark.parametrize(
     "answer",
     [
-        LOGIN,
-        page(html="<p>We are moving, come back later</p>"),
-        page(text=""),
-        page(json={"reward": 1.0, "done": True}),
-        page(html='<script type="application/json" id="webshop">{"goal": 5, "reward": 1}</script>'),
-        page(html='<div id="instruction-text"><h4>Instruction:<br>buy a mug</h4></div>'),
-        page(html='<h3 id="reward">Your score<pre>nan</pre></h3>'),
-        page(status_code=302, headers={"Location": "http://elsewhere.test/login"}),
-        page(status_code=302, headers={"Location": "/again"}),
-        page(content=b"<p>login</p>", headers={"Content-Type": "text/html; charset=base64"}),
+        page("<html><body><form><input name=password></form>Please log in</body></html>"),
+        page(""),
+        page('{"reward": 1.0, "done": true}'),
+        page('<script type="application/json" id="webshop">{"goal": 5, "reward": 1}</script>'),
+        page('<div id="instruction-text"><h4>Instruction:<br>buy a mug</h4></div>'),
+        page('<h3 id="reward">Your score<pre>nan</pre></h3>'),
+        {"status_code": 302, "headers": {"Location": "/again"}},
         httpx.DecodingError("no gzip"),
-        httpx.TooManyRedirects("round and round"),
-        httpx.InvalidURL("no address"),
     ],
 )
 def test_what_is_no_page_of_the_shop_is_an_error_and_never_a_reward(request: Any, app: str, answer: Any) -> None:
@@ -167,20 +174,16 @@ def test_what_is_no_page_of_the_shop_is_an_error_and_never_a_reward(request: Any
     faulty = Faulty(request.getfixturevalue(app))
     env = remote(faulty, parity=True, reward="webshop")
     env.reset(options={"goal": 5})
-    for actions in (["search[shoe]"], ["search[shoe]", "click[buy]"]):
-        env.reset(options={"goal": 5})
-        for action in actions[:-1]:
-            env.step(action)
-        if len(actions) > 1:
+    for last in ("search[shoe]", "click[buy now]"):
+        if last == "click[buy now]":
             env.step(f"click[{env.session.answer.available_actions.clickables[-1]}]")
-            actions[-1] = "click[buy now]"
         faulty.faults[:] = [answer] * 100
         with pytest.raises(ShopServerError):
-            env.step(actions[-1])
+            env.step(last)
         with pytest.raises(ShopServerError):
-            env.reset(options={"goal": 5})
+            remote(faulty).reset(options={"goal": 5})
         faulty.faults.clear()
-        env.step(actions[-1])  # and it goes on once the server is back
+        env.step(last)  # and it goes on once the server is back
     assert env.session.answer.done
 
 
@@ -229,15 +232,13 @@ def test_a_store_in_this_process_is_pickled_and_forked_by_its_settings() -> None
 
 
 def test_what_a_server_refuses_is_an_error_that_says_so(toy: Flask) -> None:
-    with pytest.raises(RefusedError, match="status 404: There is no goal 500; the goals are 0 to 95") as refused:
+    with pytest.raises(ShopServerError, match="status 404: There is no goal 500; the goals are 0 to 95"):
         remote(toy).reset(options={"goal": 500})
-    assert pickle.loads(pickle.dumps(refused.value)).status == 404
     with pytest.raises(ShopServerError, match="has 96 tasks of the catalogue 'toy', not the 384 of this environment"):
         connected(ToyShop(base_url="http://shop.test"), toy).reset(seed=0)
 
 
 def test_goals_are_counted_and_drawn_from_the_published_splits() -> None:
-    assert [count_goals(goals.__gt__) for goals in range(1, 40)] == [*range(1, 40)]
     app = shop_http.original("toy")
     assert remote(app).count() == 96
     assert remote(app).about()["splits"] == {"all": 96, "test": 96, "eval": 0, "train": 0}
@@ -245,8 +246,6 @@ def test_goals_are_counted_and_drawn_from_the_published_splits() -> None:
     env = remote(app)
     drawn = {env.reset(seed=seed)[1]["goal_id"] for seed in range(40)}
     assert len(drawn) > 25 and drawn <= set(range(96))
-    with pytest.raises(ValueError, match="index=96 does not exist; split 'test' of this server has 96 goals"):
-        remote(app, split="test").reset(options={"index": 96})
     for wrong in ({"split": "test_by_product"}, {"reward": "tiered"}, {"observation_mode": "short"}):
         with pytest.raises(ValueError, match="is not known on pages|needs a webshop-server"):
             remote(app, **wrong).reset(seed=0)

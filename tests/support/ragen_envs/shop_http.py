@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from waitress.server import create_server
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.remote import RemoteStore
 from webshop_server import create_app
+
+ADDRESS = "http://shop.test"
 
 
 @contextmanager
@@ -48,7 +50,6 @@ class Faulty:
     Attributes:
         faults: What happens to the next requests, one each: "refuse" (no connection), "lose" (carried out, and the
             answer is lost), "busy" (status 503), "" (nothing), the arguments of another answer, or an exception.
-        waits: Seconds that the client waited.
         requests: Method and path of each request.
     """
 
@@ -56,7 +57,6 @@ class Faulty:
         """Fails as told, and then no more."""
         self._inner = httpx.WSGITransport(app=app)
         self.faults = list(faults)
-        self.waits: list[float] = []
         self.requests: list[str] = []
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -79,18 +79,16 @@ class Faulty:
 
     def client(self) -> httpx.Client:
         """A connection."""
-        return httpx.Client(transport=httpx.MockTransport(self.answer), base_url="http://shop.test")
+        return httpx.Client(transport=httpx.MockTransport(self.answer), base_url=ADDRESS)
 
 
-def connected(env: WebShop, app: Any, waits: Sequence[float] = ()) -> WebShop:
+def connected(env: WebShop, app: Any) -> WebShop:
     """The environment, its address served by an application of this process, or by a `Faulty` one."""
-    if isinstance(app, Faulty):
-        env.store = RemoteStore("http://shop.test", app.client, waits, app.waits.append)
-    else:
-        env.store = RemoteStore("http://shop.test", functools.partial(_client, app), waits)
+    env.store = RemoteStore(ADDRESS)
+    env.store._connect = app.client if isinstance(app, Faulty) else functools.partial(_client, app)
     return env
 
 
 def _client(app: Any) -> httpx.Client:
     transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
-    return httpx.Client(transport=transport, base_url="http://shop.test")
+    return httpx.Client(transport=transport, base_url=ADDRESS)
