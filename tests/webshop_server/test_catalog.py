@@ -27,7 +27,15 @@ from webshop_server.catalog.product import FIELDS, HumanInstruction, Product, re
         ("19.99 - 27.99", (19.99, 27.99), "$19.99 to $27.99"),
         ([19.99, 27.99], (19.99, 27.99), "$19.99 to $27.99"),
         ("$1,299.00", (1299.0,), "$1299.0"),
-        ("$1,299 - $1,499.50", (1299.0, 1499.5), "$1299.0 to $1499.5"),
+        ("$1.299,00", (1299.0,), "$1299.0"),
+        ("$1,299", (1299.0,), "$1299.0"),
+        ("$12,50", (12.5,), "$12.5"),
+        ("1.299,00 €", (1299.0,), "$1299.0"),
+        ("$1,299.00 - $1.499,50", (1299.0, 1499.5), "$1299.0 to $1499.5"),
+        # What an ounce costs is no end of a range.
+        ("$5.99 ($0.50 / Ounce)", (5.99,), "$5.99"),
+        ("$5.99 $0.50/oz", (5.99,), "$5.99"),
+        ("$0.50 / Ounce", (0.5,), "$0.5"),
     ],
 )
 def test_a_written_price_is_read_and_shown(written: object, prices: tuple[float, ...], shown: str) -> None:
@@ -35,7 +43,7 @@ def test_a_written_price_is_read_and_shown(written: object, prices: tuple[float,
     assert price_text(prices) == shown
 
 
-@pytest.mark.parametrize("written", ["free", "$12,50", "1.299,00 €", -1, True, "$1" + "0" * 12, {}])
+@pytest.mark.parametrize("written", ["free", -1, True, "$1" + "0" * 12, {}])
 def test_what_is_no_price_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="price"):
         read_pricing(written)

@@ -54,7 +54,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _LONGEST_ACTION = 4000  # characters
-_FORMAT = 2  # of what is kept of sessions
+_FORMAT = 3  # of what is kept of sessions
 _log = logging.getLogger(__name__)
 
 

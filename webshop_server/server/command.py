@@ -14,7 +14,7 @@ from webshop_server.server.app import create_app
 from webshop_server.server.requests import MAX_BODY
 from webshop_server.server.sessions import MAX_SESSIONS
 
-_CONNECTIONS = 900  # quiet or not; most systems let a process have 1024 files open
+_CONNECTIONS = 4000  # as many, quiet or not; more are let in as idle ones end
 
 _EPILOG = """\
 For several processes use gunicorn, which shares the sessions of one store by itself:
@@ -55,17 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Waitress says so whenever more requests have come than there are threads, which is no news under load.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     try:
-        # Before the catalogue is opened, which may take minutes.
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = _bound(host, port)  # before the catalogue is opened, which may take minutes
         app = create_app(**options)
-    except (ValueError, OSError, OverflowError) as error:
+    except (ValueError, OSError) as error:
         sys.stderr.write(f"webshop-server: {error}\n")
         return 2
     server = waitress.create_server(
         app,
         sockets=[listener],
         threads=threads,
-        connection_limit=_CONNECTIONS,
+        connection_limit=_room_for(_CONNECTIONS),
         max_request_body_size=MAX_BODY + 1,  # it takes less than that
         asyncore_use_poll=True,
         ident="webshop",
@@ -77,3 +76,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.flush()
     server.run()
     return 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that has taken an address, and does not listen yet, so that nobody waits for a store that is loading.
+
+    Raises:
+        OSError: If the address is not available; it says what to do.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        taken = socket.socket(family, kind, protocol)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+        taken.listen(1)  # of two servers that start, one finds out here
+        return taken
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OSError(
+            f"cannot serve at {host}:{port}: {reason}; is a server running there? Choose another --port or --host"
+        ) from error
+
+
+def _room_for(connections: int) -> int:
+    """How many connections may be open, once the system's limit for this process was raised as far as it goes."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 100
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return connections if soft == resource.RLIM_INFINITY else max(100, max(soft, most) - 100)

@@ -134,10 +134,11 @@ class Sessions:
         """Writes something, to see that sessions can be kept; `sqlite3.Error` if not."""
         self.put("", Visit(Episode(0)))  # no session has this name
 
-    def put(self, name: str, visit: Visit) -> None:
-        """Makes a session, or replaces one."""
+    def put(self, name: str, visit: Visit, otherwise: str = "REPLACE") -> None:
+        """Makes a session; one that is there is replaced, or kept if `otherwise` is "IGNORE"."""
         with self._database() as database:
-            database.execute("REPLACE INTO sessions VALUES (?, ?, ?)", (name, visit.as_json(), time.time()))
+            row = (name, visit.as_json(), time.time())
+            database.execute(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, ?)", row)
             self._made += 1
             if self._made % _NEW_BETWEEN_CLEANINGS == 0 or self._most < _NEW_BETWEEN_CLEANINGS:
                 database.execute(
@@ -147,12 +148,15 @@ class Sessions:
                 )
 
     def begin(self, name: str, fresh: Visit) -> Visit:
-        """The session that goes on under this name, or a fresh one where there is none or it has bought."""
+        """The session that goes on under this name, or a fresh one where there is none or it has bought.
+
+        Of many callers who begin at a time, one makes the session.
+        """
         try:
             return self.update(name, lambda old: fresh if old.episode.done else old)
         except UnknownSessionError:
-            self.put(name, fresh)
-            return fresh
+            self.put(name, fresh, "IGNORE")
+            return self.update(name)
 
     def update(self, name: str, change: Callable[[Visit], Visit] = lambda visit: visit) -> Visit:
         """Replaces a session by what `change` makes of it, and returns that. It counts as used.

@@ -1,8 +1,11 @@
 """Servers in processes of their own, with the toy catalogue."""
 
+import errno
 import os
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +22,7 @@ GUNICORN = [
     *(sys.executable, "-m", "gunicorn", "-w", "2", "--threads", "8", "--worker-connections", "4000"),
     *("-b", "127.0.0.1:0", "webshop_server:create_app('toy')"),
 ]
+_CLOSED = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET)
 
 
 class Server:
@@ -54,6 +58,34 @@ class Server:
         """Process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(child) for child in children.read_text().split()]
+
+    def connect(self) -> socket.socket:
+        """A connection on which nothing was sent yet."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    @staticmethod
+    def can_hold(connections: int) -> bool:
+        """Whether this process and the server may have so many open."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < connections + 200:
+            return False
+        resource.setrlimit(resource.RLIMIT_NOFILE, (connections + 200, hard))
+        return True
+
+    def send(self, request: bytes) -> tuple[int, str, bytes]:
+        """Sends bytes. Returns status, head and body of the first answer; (0, "", b"") where there is none."""
+        answer = b""
+        with self.connect() as connection:
+            try:
+                connection.sendall(request)
+                connection.shutdown(socket.SHUT_WR)
+                while part := connection.recv(1 << 16):
+                    answer += part
+            except OSError as error:  # it may close while there is more to read
+                if error.errno not in _CLOSED:
+                    raise
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return (int(head.split()[1]), head.decode("latin-1"), body) if answer else (0, "", b"")
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ends the server with a signal. Returns its exit status and what it wrote to stderr."""
