@@ -23,10 +23,10 @@ from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, explain, plan, random_action
+from ragen_envs.oracles import best_action, demonstration, difficulty, explain, plan, random_action
 from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import NoOracleError, TextEnv
 from ragen_envs.textworld import MissingTextWorldError, TextWorld
 from ragen_envs.tools import Tools
 from ragen_envs.turns import AgentTurns

@@ -1,10 +1,8 @@
 """Checks of arguments that several environments take. Each error names the value and says what to do."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-
-PRINTABLE = frozenset(map(chr, range(32, 127)))
 
 
 def check_integer(name: str, value: object, least: int, why: str) -> None:
@@ -76,19 +74,3 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     listed = tuple(choices)
     if value not in listed:
         raise ValueError(f"{name}={value!r} is unknown; use one of {', '.join(listed)}")
-
-
-def check_action_names(names: Sequence[object]) -> None:
-    """Raises an error unless the names can be the actions of one environment.
-
-    Actions are matched without surrounding blanks and whatever their case, and they are shown in one line.
-
-    Raises:
-        ValueError: If a name is not printable ASCII text, is empty, or starts or ends with a blank; or if two names
-            differ only in case.
-    """
-    for name in names:
-        if not isinstance(name, str) or not name or name != name.strip() or not set(name) <= PRINTABLE:
-            raise ValueError(f"the name {name!r} of an action must be printable ASCII text without blanks at its ends")
-    if len({str(name).casefold() for name in names}) < len(names):
-        raise ValueError(f"the names {', '.join(map(repr, names))} of actions must differ in more than case")

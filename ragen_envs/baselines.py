@@ -12,7 +12,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,10 +33,66 @@ _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action from the environment, the number of actions left and the episode's random generator."""
 
+Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+
 POLICIES: Mapping[str, Policy] = {
     "random": lambda env, actions_left, rng: random_action(env, rng),
     "oracle": lambda env, actions_left, rng: best_action(env, actions_left),
 }
+
+
+@dataclass
+class Episode:
+    """An episode of the environment, as far as it was played.
+
+    Attributes:
+        env: The environment.
+        random: The policy's source of chance.
+        steps: Observation, reward, terminated, truncated and info; the first is of the reset, with reward 0.
+        actions: The actions taken, one fewer than steps.
+        left: Actions that it may still take, the next one included.
+    """
+
+    env: gymnasium.Env[Any, Any]
+    random: np.random.Generator
+    steps: list[Step]
+    actions: list[str] = field(default_factory=list)
+    left: int = 0
+
+    @property
+    def total(self) -> float:
+        """The undiscounted return."""
+        return float(sum(step[1] for step in self.steps))
+
+    @property
+    def success(self) -> bool:
+        """What the last info says."""
+        return bool(self.steps[-1][4].get("success", False))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step was terminated or truncated."""
+        return bool(self.steps[-1][2] or self.steps[-1][3])
+
+    def play(self, choose: Callable[["Episode"], str], most: int) -> "Episode":
+        """Goes on to its end, or to so many actions in all; `choose` says the next one."""
+        while len(self.actions) < most and not self.is_over:
+            self.left = allowed_actions(self.env, most - len(self.actions))
+            self.actions.append(choose(self))
+            self.steps.append(self.env.step(self.actions[-1]))
+        return self
+
+    def play_policy(self, policy: str, most: int) -> "Episode":
+        """The same with a key of `POLICIES`."""
+        return self.play(lambda one: POLICIES[policy](one.env, one.left, one.random), most)
+
+
+def start(env: gymnasium.Env[Any, Any], seed: int, options: Mapping[str, Any] | None = None) -> Episode:
+    """Starts the episode of a seed; the options of `reset` are by default the seed of its outcomes."""
+    outcome_seed, sampling_seed = episode_seeds(seed)
+    options = {"outcome_seed": outcome_seed} if options is None else options
+    observation, info = env.reset(seed=seed, options=dict(options))
+    return Episode(env, np.random.default_rng(sampling_seed), [(observation, 0.0, False, False, info)])
 
 
 @dataclass(frozen=True)
@@ -134,10 +190,8 @@ def default_horizon(spec: EnvSpec | None, otherwise: int | None = None) -> int:
     Raises:
         ValueError: If there is no number.
     """
-    horizon, kind = None, None if spec is None else _class_of(spec)
-    if spec is not None:
-        horizon = spec.max_episode_steps if kind is None else kind.horizon_with(spec.kwargs) or spec.max_episode_steps
-    horizon = horizon or otherwise
+    kind = None if spec is None else _class_of(spec)
+    horizon = (kind and kind.horizon) or (spec and spec.max_episode_steps) or otherwise
     if horizon is None:
         name = "the environment" if spec is None else spec.id
         raise ValueError(f"{name} has no time limit; say how many actions an episode may take (max_actions)")
@@ -214,9 +268,11 @@ def measure(
     env = gymnasium.make(env_id, disable_env_checker=True, **(env_kwargs or {}))
     assert env.spec is not None  # gymnasium.make sets it
     horizon = default_horizon(env.spec) if horizon is None else horizon
-    played = [_play(env, POLICIES[policy], seed, horizon) for seed in range(first_seed, first_seed + episodes)]
+    seeds = range(first_seed, first_seed + episodes)
+    played = (start(env, seed).play_policy(policy, horizon) for seed in seeds)
+    rows = ((one.success, one.total, len(one.actions)) for one in played)
+    solved, returns, lengths = zip(*rows, strict=True)
     env.close()
-    solved, returns, lengths = zip(*played, strict=True)
     low, high = wilson_interval(sum(solved), episodes)
     return Baseline(
         env=env_id,
@@ -234,21 +290,6 @@ def measure(
         mean_length=float(np.mean(lengths)),
         seconds=time.perf_counter() - began,
     )
-
-
-def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, float, int]:
-    """Success, return and length of one episode."""
-    outcome_seed, sampling_seed = episode_seeds(seed)
-    _, info = env.reset(seed=seed, options={"outcome_seed": outcome_seed})
-    rng = np.random.default_rng(sampling_seed)
-    total = 0.0
-    for taken in range(1, horizon + 1):
-        left = allowed_actions(env, horizon - taken + 1)
-        _, reward, terminated, truncated, info = env.step(policy(env, left, rng))
-        total += float(reward)
-        if terminated or truncated:
-            break
-    return bool(info.get("success", False)), total, taken
 
 
 def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:

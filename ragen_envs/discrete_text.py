@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
-from gymnasium.spaces import Discrete, Text
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs.arguments import check_action_names
+from ragen_envs.any_text import AnyText
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -114,7 +113,6 @@ class TextFromDiscrete(TextEnv):
         describe: str | Callable[[Any], str] = "ansi",
         render_mode: str | None = None,
         max_observation_length: int = 1024,
-        charset: str = TEXT_CHARSET,
     ) -> None:
         """Takes over an environment.
 
@@ -128,30 +126,20 @@ class TextFromDiscrete(TextEnv):
             describe: "ansi", or a function that turns an observation into text.
             render_mode: One of ``metadata["render_modes"]`` or None; both modes show the observation's text.
             max_observation_length: Longest observation, in characters.
-            charset: Every character that observations may contain.
 
         Raises:
-            ValueError: If the actions are not `Discrete`, the names do not fit them, there is no text to show, or
-                `env_kwargs` come with an environment that is made already.
+            ValueError: If there is not a name for each action, or an environment shows no text.
         """
-        if describe != "ansi" and not callable(describe):
-            raise ValueError(f"describe={describe!r} must be 'ansi' or a function that turns an observation into text")
         if isinstance(env, str):
             env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None, **(env_kwargs or {}))
-        elif env_kwargs:
-            raise ValueError(f"env_kwargs is {dict(env_kwargs)}, but env is made already; make it with them")
-        if not isinstance(env.action_space, Discrete):
-            raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
-        if describe == "ansi" and "ansi" not in env.metadata["render_modes"]:
-            raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
         if describe == "ansi" and env.render_mode != "ansi":
             raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
-        if isinstance(actions, str) or len(actions) != env.action_space.n:
-            raise ValueError(f"actions={actions!r} must be {env.action_space.n} names, one for each action")
-        check_action_names(actions)
+        numbers: Any = env.action_space
+        if len(actions) != numbers.n:
+            raise ValueError(f"actions={actions!r} must be {numbers.n} names, one for each action")
         super().__init__(render_mode=render_mode, max_action_length=max(64, *map(len, actions)))
-        self.observation_space = Text(max_observation_length, min_length=0, charset=charset)
-        self.env, self._names, self._first = env, tuple(actions), int(env.action_space.start)
+        self.observation_space = AnyText(max_observation_length, min_length=0, charset=TEXT_CHARSET)
+        self.env, self._names, self._first = env, tuple(actions), int(numbers.start)
         self._instruction, self._is_success, self._describe = instruction, success, describe
         self._seen: Any = None  # the environment's own last observation
         self._env_info: dict[str, Any] = {}
@@ -196,18 +184,8 @@ class TextFromDiscrete(TextEnv):
 
     def _text(self) -> str:
         if callable(self._describe):
-            text = self._describe(self._seen)
-        else:
-            text = spell_out_colours(str(self.env.render())).strip("\n")
-        assert isinstance(self.observation_space, Text)
-        if not isinstance(text, str):
-            raise ValueError(f"describe({self._seen!r}) returned {text!r}; it must return text")
-        strange = set(text) - set(self.observation_space.character_set)
-        if strange:
-            raise ValueError(f"{text!r} has {sorted(strange)}, which are not in the charset; pass charset= with them")
-        if len(text) > self.observation_space.max_length:
-            raise ValueError(f"an observation has {len(text)} characters; pass max_observation_length={len(text)}")
-        return text
+            return self._describe(self._seen)
+        return spell_out_colours(str(self.env.render())).strip("\n")
 
     def close(self) -> None:
         """Closes the environment that this one owns."""

@@ -12,58 +12,35 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from ragen_envs.arguments import check_probability
 from ragen_envs.text_env import NoOracleError, TextEnv
 from ragen_envs.turns import AgentTurns
-
-__all__ = [
-    "NoOracleError",
-    "TextGym",
-    "best_action",
-    "demonstration",
-    "difficulty",
-    "explain",
-    "plan",
-    "random_action",
-]
 
 TextGym = gymnasium.Env[str, str]
 
 
 def best_action(env: TextGym, actions_left: int) -> str:
-    """The best next action, for the true number of actions left; see `TextEnv.best_action`.
+    """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
 
     Args:
         env: A text environment after `reset`, in any wrappers. It is not changed.
-        actions_left: Number of actions that the episode still allows, including this one; at least 1.
-
-    Returns:
-        The name of an action.
+        actions_left: Number of actions that the episode still allows; at least 1.
 
     Raises:
         NoOracleError: If the environment has no oracle.
-        ValueError: If `actions_left` is below 1 where it matters.
-        sokoban.solver.SearchLimitError: If a Sokoban level is too large for the solver.
+        sokoban.solver.SearchLimitError: If a Sokoban room is too large for the solver.
         gymnasium.error.ResetNeeded: Before the first `reset`, as from all functions here.
     """
-    action: str = _method(env, "best_action")(actions_left)
-    return action
+    return str(_method(env, "best_action")(actions_left))
 
 
 def random_action(env: TextGym, rng: np.random.Generator) -> str:
     """A uniformly random valid action; see `TextEnv.random_action`.
 
-    Args:
-        env: A text environment after `reset`, in any wrappers. It is not changed.
-        rng: Source of the choice.
-
-    Returns:
-        The name of an action.
-
     Raises:
         NoOracleError: If the environment takes free text and does not say how to draw one.
     """
-    action: str = _method(env, "random_action")(rng)
-    return action
+    return str(_method(env, "random_action")(rng))
 
 
 def difficulty(env: TextGym) -> float:
@@ -110,8 +87,7 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
 
     Raises:
         NoOracleError: If the environment has no thoughts.
-        ValueError: If there are no actions.
-        TypeError: If they are a text and no list.
+        ValueError: If the actions are missing, and nothing says how many are left.
 
     Example:
         >>> import gymnasium
@@ -122,15 +98,9 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
     """
     if actions is None:
         if not isinstance(env, AgentTurns):
-            said = "does not know how many actions are left; give actions, or wrap it in AgentTurns"
-            raise ValueError(f"{env} {said}")
+            raise ValueError(f"{env} does not know how many actions are left; give actions, or wrap it in AgentTurns")
         actions = [best_action(env, env.actions_left)]
-    if isinstance(actions, str):
-        raise TypeError(f"actions={actions!r} is a text; give a list, such as [{actions!r}]")
-    if not actions:
-        raise ValueError("actions=[] leave nothing to explain; give the actions of the answer")
-    thought: str = _method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng)
-    return thought
+    return str(_method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng))
 
 
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
@@ -141,7 +111,7 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
     that are only imagined. In a deterministic environment the plan is exact.
 
     Args:
-        env: A text environment after `reset`, in any wrappers. It is not changed.
+        env: A `TextEnv` after `reset`, in any wrappers. It is not changed.
         actions_left: Number of actions that the episode still allows.
         length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
         rng: Source of the imagined outcomes and of the noise.
@@ -151,7 +121,6 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         Names of actions, in order.
 
     Raises:
-        TypeError: If the unwrapped environment is not a `TextEnv`.
         ValueError: If `noise` is not a probability.
         NoOracleError: If the environment has no oracle.
     """
@@ -161,19 +130,8 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
-    """The next few actions of a demonstration: `plan`, with the noise that suits the environment.
-
-    `TextEnv.demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In
-    WebShop, by calls too, it is that of a shopper who searches for words of the request, with the mistakes of
-    `webshop.shoppers`. In ToyShop it is a search, each of whose words is wrong with probability `noise`, and then the
-    purchase of the first result.
-
-    Arguments, return value and errors are those of `plan`.
-    """
-
-    def choose(imagined: TextEnv, left: int, rng: np.random.Generator, noise: float) -> str:
-        return imagined.demonstrated_action(left, rng, noise)
-
+    """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
+    choose = getattr(type(env.unwrapped), "demonstrated_action", TextEnv.demonstrated_action)
     return _planned(env, actions_left, length, rng, noise, choose)
 
 
@@ -190,8 +148,7 @@ def _planned(
     Spaces, spec and the generator of start states are shared: actions do not change them, and copying them would take
     twelve times as long as the rest.
     """
-    if not 0.0 <= noise <= 1.0:
-        raise ValueError(f"noise={noise} is not a probability; use a number from 0 to 1")
+    check_probability("noise", noise)
     game = env.unwrapped
     if not isinstance(game, TextEnv):
         raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(game).__name__} is not one")

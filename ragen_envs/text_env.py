@@ -35,10 +35,6 @@ class NoOracleError(EnvError, TypeError):
         super().__init__(f"{type(env).__name__} has no {method}; write this method of ragen_envs.TextEnv")
 
 
-class SubclassError(EnvError, TypeError):
-    """An environment is written in a way that cannot be played; the message says what to change."""
-
-
 class TextEnv(gymnasium.Env[str, str], abc.ABC):
     """An environment whose observations and actions are text.
 
@@ -136,7 +132,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     @property
     def needs_reset(self) -> bool:
         """Whether no episode was started yet."""
-        return vars(self).get("_observation") is None
+        return self._observation is None
 
     @property
     def draws_pictures(self) -> bool:
@@ -208,11 +204,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """
         raise NoOracleError("difficulty", self)
 
-    @classmethod
-    def horizon_with(cls, arguments: Mapping[str, Any]) -> int | None:
-        """`horizon`, where the environment is made with these arguments."""
-        return cls.horizon
-
     @abc.abstractmethod
     def _start(self, options: Mapping[str, Any]) -> str:
         """Draws a start state from `np_random` and returns its observation."""
@@ -257,8 +248,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
-            TypeError: If a subclass did not return text.
-            SubclassError: If it has a mistake that `check_subclass` finds.
         """
         options = {} if options is None else options
         for key in options:
@@ -269,12 +258,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             outcome_seed = checked_number("outcome_seed", outcome_seed)
         super().reset(seed=seed)
         self._reset_seed = seed
-        observation = self._start(options)
-        if not isinstance(observation, str):
-            raise TypeError(f"{type(self).__name__}._start returned {observation!r:.200}; it returns the text to show")
-        if self.needs_reset:
-            check_subclass(self)
-        self._observation = observation
+        self._observation = self._start(options)
         # Drawn even when outcome_seed replaces it, so that the option cannot shift later start states.
         drawn_seed = int(self.np_random.integers(2**63))
         self.outcome_random = np.random.default_rng(drawn_seed if outcome_seed is None else outcome_seed)
@@ -295,7 +279,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             Observation, reward, terminated, truncated (by the environment's own limit), info.
 
         Raises:
-            TypeError: If `action` is not a string, or `_act` of a subclass returned something wrong.
+            TypeError: If `action` is not a string.
             gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._observation is None:
@@ -305,13 +289,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         parsed = None if self._terminated or self._truncated else self._parse_action(action)
         if parsed is None:
             return self._observation, 0.0, self._terminated, self._truncated, self._idle()
-        outcome = self._act(parsed)
-        try:
-            self._observation, reward, self._terminated, info = outcome
-            self._success = info["success"]
-        except (ValueError, TypeError, KeyError) as error:
-            wanted = "(observation, reward, terminated, info with 'success')"
-            raise TypeError(f"{type(self).__name__}._act returned {outcome!r:.200}; it returns {wanted}") from error
+        self._observation, reward, self._terminated, info = self._act(parsed)
+        self._success = info["success"]
         info.setdefault("action_is_valid", True)
         return self._observation, reward, self._terminated, self._truncated, info
 
@@ -363,32 +342,3 @@ def allowed_actions(env: gymnasium.Env[Any, Any], most: int) -> int:
         env = env.env
     own = env.steps_left if isinstance(env, TextEnv) else None
     return most if own is None else min(most, own)
-
-
-def check_subclass(env: TextEnv) -> None:
-    """Finds mistakes in how an environment is written, before they can be taken for a game that is hard to learn.
-
-    Args:
-        env: An environment; it may not have been reset yet.
-
-    Raises:
-        SubclassError: If its `__init__` did not call that of `TextEnv`, if its instruction or the name of an action is
-            not text, if two names differ only in case, or if nothing says what its actions are.
-    """
-    kind, actions = type(env).__name__, env.actions
-    if "_observation" not in vars(env):
-        raise SubclassError(f"{kind}.__init__ does not call super().__init__(); call it before anything else")
-    if not isinstance(env.instruction, str):
-        raise SubclassError(f"{kind}.instruction is {env.instruction!r:.200}; it is the text that says what to do")
-    if actions is None:
-        if type(env)._parse_action is TextEnv._parse_action:
-            raise SubclassError(f"{kind} has no valid action; define actions or _parse_action")
-        return
-    seen: dict[str, str] = {}
-    for name in actions:
-        if not isinstance(name, str):
-            raise SubclassError(f"{kind}.actions has {name!r:.200}; the name of an action is text")
-        if name.casefold() in seen:
-            pair = f"{seen[name.casefold()]!r} and {name!r}"
-            raise SubclassError(f"{kind}.actions has {pair}; names are matched in any case and must differ in more")
-        seen[name.casefold()] = name

@@ -15,7 +15,7 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_choice, check_flags, check_integer
 from ragen_envs.render import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions, check_subclass
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
 MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation
@@ -97,7 +97,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not
             a `TextEnv` and `instruction` or `actions` is missing, or if a picture is wanted of an environment that
             draws none, or that was made without ``render_mode="rgb_array"``.
-        SubclassError: If a `TextEnv` has a mistake that `text_env.check_subclass` finds.
     """
 
     def __init__(
@@ -116,8 +115,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         image_size: int = 168,
     ) -> None:
         """Wraps `env`; the arguments are described in the class docstring."""
-        if not isinstance(env, gymnasium.Env):
-            raise ValueError(f"env={env!r} is not an environment; pass what gymnasium.make returns")
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         for limit, number in limits.items():
             check_integer(limit, number, 1, "leaves nothing to play")
@@ -126,7 +123,12 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
             raise ValueError(f"{env.unwrapped} is not a TextEnv; pass instruction= and actions= (() for free text)")
-        _check_pictures(env, observation, image_size)
+        check_choice("observation", observation, ("text", "image"))
+        check_integer("image_size", image_size, 28, "leaves nothing to see")
+        draws = env.render_mode == "rgb_array" and getattr(env.unwrapped, "draws_pictures", True)
+        if observation == "image" and not draws:
+            wanted = "an environment that draws itself, made with render_mode='rgb_array'"
+            raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} was made with {env.render_mode!r}")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=False,
@@ -152,8 +154,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self._actions_used, self._most = 0, max_actions
 
     def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
-        if isinstance(self.unwrapped, TextEnv):
-            check_subclass(self.unwrapped)
         space = self.env.observation_space
         if not isinstance(space, gymnasium.spaces.Text):
             raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
@@ -366,23 +366,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             "limit_is_told": self._is_told(),
             "state": self._observation,
         }
-
-
-def _check_pictures(env: gymnasium.Env[Any, Any], observation: str, image_size: int) -> None:
-    """Raises `ValueError` for an environment that cannot be shown in pictures."""
-    check_choice("observation", observation, ("text", "image"))
-    check_integer("image_size", image_size, 28, "leaves nothing to see")
-    if observation == "text":
-        return
-    if isinstance(env.unwrapped, TextEnv) and not env.unwrapped.draws_pictures:
-        raise ValueError(
-            f"{type(env.unwrapped).__name__} is text only: its picture would be of its text; use observation='text'"
-        )
-    if env.render_mode != "rgb_array":
-        raise ValueError(
-            f"{env.unwrapped} has render_mode={env.render_mode!r}, which draws no pictures for observation='image'; "
-            "pass render_mode='rgb_array' to gymnasium.make"
-        )
 
 
 def _with_image(text: gymnasium.spaces.Text, side: int) -> gymnasium.spaces.Dict:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_action_names, check_probability
+from ragen_envs.arguments import check_choice, check_probability
 from ragen_envs.bandit.picture import draw_bandit
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
@@ -150,15 +150,12 @@ class Bandit(TextEnv):
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If the names are given twice, a set of them is unknown or empty, a name cannot be an action,
-                arms of one bandit have the same name, the probability is out of range, or the high arm is not better.
+            ValueError: If a set of names is unknown, the probability is out of range, or the high arm is not better.
         """
-        if names is not None and (low_name, high_name) != DEFAULT_NAMES:
-            pair = f"low_name={low_name!r} and high_name={high_name!r}"
-            raise ValueError(f"names={names!r} exclude {pair}; give one of the two (ragen/BanditRev-v0 gives the pair)")
-        self._bandits = ((low_name, high_name),) if names is None else _read_names(names)
-        for bandit in self._bandits:
-            check_action_names(bandit)
+        if isinstance(names, str):
+            check_choice("names", names, NAME_SETS)
+            names = NAME_SETS[names]
+        self._bandits = ((low_name, high_name),) if names is None else tuple(map(tuple, names))
         check_probability("high_probability", high_probability)
         if not high_reward * high_probability > low_reward:
             mean = f"high_reward={high_reward} x high_probability={high_probability}"
@@ -247,21 +244,6 @@ class Bandit(TextEnv):
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_bandit(self._arms, self._pulled, self._pay_out).copy()
-
-
-def _read_names(names: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    if isinstance(names, str):
-        if names not in NAME_SETS:
-            raise ValueError(f"names={names!r} is unknown; use one of {', '.join(NAME_SETS)}, or the names themselves")
-        return NAME_SETS[names]
-    for bandit in names:
-        if isinstance(bandit, str) or len(bandit) < 2:
-            raise ValueError(
-                f"names contains {bandit!r}; a bandit is two or more names, as in [['Teacher', 'Trader']]"
-            )
-    if not names:
-        raise ValueError("names=[] is empty; give two or more names, as in [['Teacher', 'Trader']]")
-    return tuple(map(tuple, names))
 
 
 def _in_prose(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The command ``python -m ragen_envs {play,baselines,describe,list}``.
+"""The command ``python -m ragen_envs {play,baselines,check,describe,list}``.
 
-`main` reads the command line, `lookup` finds the environment, `games` shows it and `players` decide.
+`main` reads the command line, `lookup` finds the environment, `play` shows it, `page` describes it.
 """

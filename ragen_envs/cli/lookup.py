@@ -1,6 +1,5 @@
 """Finds and makes the environment that a user names: ids, arguments as JSON, and helpful errors."""
 
-import difflib
 import inspect
 import json
 from collections.abc import Mapping
@@ -42,15 +41,9 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
         if env_id in gymnasium.registry:
             raise EnvironmentChoiceError(f"{env_id} cannot be made: {error}") from error
         known = ", ".join(environment_ids())
-        raise EnvironmentChoiceError(
-            f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}; for your own: module:{env_id}"
-        ) from error
+        words = f"there is no environment {env_id!r}; known: {known}; for your own: module:{env_id}"
+        raise EnvironmentChoiceError(words) from error
     except (AttributeError, TypeError, ValueError) as error:
-        accepted = _accepted(env_id)
-        unknown = [name for name in env_kwargs if accepted and name not in accepted]
-        if unknown:
-            takes = ", ".join(accepted)
-            raise EnvironmentChoiceError(f"{env_id} has no argument {unknown[0]!r}; it takes {takes}") from error
         raise EnvironmentChoiceError(f"{env_id} with --env_kwargs '{json.dumps(env_kwargs)}': {error}") from error
 
 
@@ -60,23 +53,6 @@ def one_line(env_id: str) -> str:
     changed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
     text = (inspect.getdoc(creator(spec)) or "").partition("\n")[0]
     return f"{text} ({changed})" if changed else text
-
-
-def _guess(env_id: str) -> str:
-    """The id that was probably meant; a name without ``ragen/`` and version is enough."""
-    names = {known.casefold(): known for known in environment_ids()}
-    names |= {known.removeprefix("ragen/").rpartition("-")[0].casefold(): known for known in environment_ids()}
-    found = difflib.get_close_matches(env_id.casefold(), names, n=1)
-    return f" (did you mean {names[found[0]]}?)" if found else ""
-
-
-def _accepted(env_id: str) -> list[str]:
-    """Names of an environment's arguments; empty if they are unknown."""
-    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
-    if spec is None:
-        return []
-    parameters = inspect.signature(creator(spec)).parameters.values()
-    return [] if any(each.kind is each.VAR_KEYWORD for each in parameters) else [each.name for each in parameters]
 
 
 def creator(spec: EnvSpec) -> Any:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,49 +20,24 @@ import numpy as np
 from ragen_envs.baselines import POLICIES, default_horizon, default_turns, measure, write_results
 from ragen_envs.check import Line, check
 from ragen_envs.cli.lookup import environment_ids, make_named, one_line
-from ragen_envs.cli.page import NoPictureError, describe, read_rows, write_page
-from ragen_envs.cli.play import (
-    Game,
-    by_keys,
-    by_lines,
-    by_policy,
-    has_keys,
-    key_bindings,
-    keyboard,
-    play,
-    turns_of,
-)
+from ragen_envs.cli.page import describe
+from ragen_envs.cli.play import Game, play, turns_of, watch
 from ragen_envs.errors import EnvError
-from ragen_envs.oracles import NoOracleError
-from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld import MissingTextWorldError
-from ragen_envs.webshop.remote import HiddenGoalError
 
 _EXAMPLES = """examples:
-  python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal
-  python -m ragen_envs play ragen/Sokoban-v0 --text           the messages a model gets; type actions or replies
+  python -m ragen_envs play ragen/Sokoban-v0                  the messages a model gets; type actions or replies
   python -m ragen_envs play ragen/FrozenLake-v0 --oracle --env_kwargs '{"size": 8}'
   printf 'Right\\nDown\\nq\\n' | python -m ragen_envs play ragen/FrozenLake-v0
   python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
   python -m ragen_envs check my_games:my/Game-v0              is it fit to train on: seeds, ends, cheats that pay
   python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
-_CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 
 
 class _MistakeError(EnvError):
     """A mistake that the user can correct; the message says how."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, like the rest of the command."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the mistake and exits with status 2."""
-        print(f"error: {message}; `{self.prog} --help` shows what there is", file=sys.stderr)
-        raise SystemExit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,30 +59,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (EnvError, gymnasium.error.DependencyNotInstalled) as error:
+    except (EnvError, OSError, gymnasium.error.DependencyNotInstalled) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="python -m ragen_envs", description=__doc__, epilog=_EXAMPLES, formatter_class=raw)
+    parser = argparse.ArgumentParser("python -m ragen_envs", description=__doc__, epilog=_EXAMPLES, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="{play,baselines,check,describe,list}")
 
-    one = commands.add_parser(
-        "play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES, formatter_class=raw
-    )
+    one = commands.add_parser("play", help="play by hand, or watch a policy", epilog=_EXAMPLES, formatter_class=raw)
     one.set_defaults(run=_play)
     one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; or your own module:id")
     one.add_argument("--seed", type=_natural, default=0, help="of the first episode (default 0); r goes to the next")
     _add_env_options(one)
-    one.add_argument("--text", action="store_true", help="read lines and show exactly what a model is shown")
+    one.add_argument("--text", action="store_true", help="a policy's replies with thoughts, as a model writes them")
     watched = one.add_mutually_exclusive_group()
     for policy in POLICIES:
         words = f"watch the {policy} policy for one episode"
         watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
     one.add_argument("--delay", type=float, help="seconds between its moves (default 0.5 on a terminal, else 0)")
-    turns = one.add_argument_group("with --text, as in ragen_trl")
+    turns = one.add_argument_group("by hand or with --text, as in ragen_trl")
     turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as the games' own)")
     turns.add_argument("--max_actions_per_turn", type=_positive, help="actions per reply (default: the same)")
     turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
@@ -132,8 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("env", metavar="ID", help="any Gymnasium id, or your own module:id")
     words = "results of `baselines --json`; their rows of this environment are shown"
     page.add_argument("--rows", type=Path, nargs="+", metavar="FILE", default=[], help=words)
-    words = "write the page and a moving picture there (default: print the page)"
-    page.add_argument("--out", type=Path, metavar="FOLDER", help=words)
 
     commands.add_parser("list", help="the environments there are").set_defaults(run=_list)
     return parser
@@ -152,44 +123,38 @@ def _play(options: argparse.Namespace) -> None:
     if policy is not None:  # one that is not there is told before anything is shown
         env.reset(seed=seed)
         POLICIES[policy](env, max_actions, np.random.default_rng(seed))
-    has_bindings = policy is None and not options.text and bool(key_bindings(env.unwrapped.actions)) and has_keys()
     limits = {"max_turns": max_actions, "max_actions_per_turn": 1, "max_actions": max_actions}
-    as_model = options.text or (policy is None and not has_bindings)
+    as_model = options.text or policy is None
     if as_model:
         limits = {name: getattr(options, name) or limit for name, limit in default_turns(env.spec).items()}
-    think = as_model and not options.no_think
-    game = Game(turns_of(env, **limits, think=think), options.env)
-    if has_bindings:
-        with keyboard(sys.stdin.fileno()) as read_key:
-            play(game, by_keys(read_key), lambda _: _say(_CLEAR + game.screen()), seed)
-    elif policy is not None:
-        delay = (0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
-        play(game, by_policy(policy, seed, delay, _say), _say, seed)
+    game = Game(turns_of(env, **limits, think=as_model and not options.no_think), options.env)
+    if policy is None:
+        play(game, _read_line, _say, seed)
     else:
-        if sys.stdin.isatty():
-            _say(game.help())
-        play(game, by_lines(_read_line), _say, seed)
+        delay = (0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
+        watch(game, policy, _say, seed, delay)
 
 
 def _baselines(options: argparse.Namespace) -> None:
-    envs = options.envs or _installed()
     horizons = {}
-    for env_id in envs:  # find every mistake before the work begins
-        env = make_named(env_id, options.env_kwargs)
-        horizons[env_id] = options.max_actions or _horizon(env)
-        env.close()
-    _check_writable(options.json)
-    width = max(map(len, envs))
+    for env_id in options.envs or environment_ids():  # find every mistake before the work begins
+        try:
+            env = make_named(env_id, options.env_kwargs)
+            horizons[env_id] = options.max_actions or _horizon(env)
+            env.close()
+        except EnvError as error:
+            if options.envs:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+    width = max(map(len, horizons))
     heads = ("environment", "policy", "actions", "success [95 %]", "return", "length", "n", "seconds")
     _say(_ROW.format(*heads, width=width))
     rows = []
-    for env_id in envs:
+    for env_id, horizon in horizons.items():
         for policy in POLICIES:
             try:
-                row = measure(
-                    env_id, policy, horizons[env_id], options.episodes, options.env_kwargs, first_seed=options.seed
-                )
-            except (NoOracleError, SearchLimitError, HiddenGoalError) as error:
+                row = measure(env_id, policy, horizon, options.episodes, options.env_kwargs, options.seed)
+            except EnvError as error:  # it has no such policy
                 print(f"left out: {error}", file=sys.stderr)
                 continue
             success = f"{row.success:.3f} [{row.low:.3f}, {row.high:.3f}]"
@@ -203,20 +168,9 @@ def _baselines(options: argparse.Namespace) -> None:
         _say(f"written to {options.json}")
 
 
-def _check_writable(path: Path | None) -> None:
-    """Refuses a file that cannot be written, before the work begins."""
-    try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("a").close()
-    except OSError as error:
-        raise _MistakeError(f"--json {path} cannot be written: {error}") from error
-
-
 def _check(options: argparse.Namespace) -> int:
     if options.episodes < 8:
         raise _MistakeError(f"--episodes {options.episodes} tells nothing from chance; take 8 or more")
-    _check_writable(options.json)
     lines: list[Line] = []
     for line in check(options.env, options.env_kwargs, options.episodes, options.max_actions):
         _say(f"{line.check:20} {line.verdict:8} {line.finding}")
@@ -229,33 +183,9 @@ def _check(options: argparse.Namespace) -> int:
     return int(faults > 0)
 
 
-def _installed() -> list[str]:
-    """The environments whose packages are installed; says which are not."""
-    found = []
-    for env_id in environment_ids():
-        try:
-            gymnasium.make(env_id, disable_env_checker=True).close()
-            found.append(env_id)
-        except MissingTextWorldError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    return found
-
-
 def _describe(options: argparse.Namespace) -> None:
-    rows = read_rows(options.rows)
-    if options.out is None:
-        _say(describe(options.env, rows).rstrip())
-        return
-    try:
-        try:
-            written = write_page(options.out, options.env, rows)
-        except NoPictureError as error:
-            print(f"left out: the moving picture, because {error}", file=sys.stderr)
-            written = write_page(options.out, options.env, rows, pictured=False)
-    except OSError as error:
-        raise _MistakeError(f"--out {options.out} cannot be written: {error}") from error
-    for path in written:
-        _say(f"written to {path}")
+    rows = [row for path in options.rows for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    _say(describe(options.env, rows).rstrip())
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -289,23 +219,20 @@ def _natural(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
+    if not _natural(text):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 1 or more")
     return int(text)
 
 
 def _read_line() -> str | None:
     """A line from the terminal or the pipe. Lines from a pipe are printed, so that the output can be read."""
-    if sys.stdin.isatty():
-        try:
-            return input("> ")
-        except EOFError:
-            _say("")
-            return None
-    line = sys.stdin.readline()
-    if line:
-        _say(f"> {line.rstrip()}")
-    return line or None
+    try:
+        line = input("> ")
+    except EOFError:
+        return None
+    if not sys.stdin.isatty():
+        _say(line)
+    return line
 
 
 def _say(text: str) -> None:

@@ -5,25 +5,22 @@ modes from the environment; description, rewards and arguments from the docstrin
 methods. So an environment has its page as soon as it is registered.
 """
 
+import contextlib
 import inspect
-import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
-from ragen_envs.baselines import POLICIES, default_horizon, episode_seeds
-from ragen_envs.cli.lookup import EnvironmentChoiceError, creator, make_named
+from ragen_envs.baselines import default_horizon, episode_seeds, start
+from ragen_envs.cli.lookup import creator, make_named
 from ragen_envs.cli.play import Game, turns_of
-from ragen_envs.errors import EnvError
-from ragen_envs.oracles import NoOracleError, TextGym
-from ragen_envs.text_env import TextEnv
+from ragen_envs.oracles import TextGym
+from ragen_envs.text_env import NoOracleError, TextEnv
 
 _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whose work it is
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -33,21 +30,12 @@ _SEEDS, _ENOUGH, _LONGEST = 10, 3, 20  # episodes to choose from; actions that s
 _MESSAGE, _WIDTH = 1600, 86  # characters of a message, and of a line of it
 
 
-class ResultsError(EnvError, ValueError):
-    """A file of baselines cannot be read; the message says what is wrong."""
-
-
-class NoPictureError(EnvError, ValueError):
-    """An environment cannot be drawn here, mostly because a package is not installed; the message says which."""
-
-
-def describe(name: str, rows: Sequence[Mapping[str, Any]] = (), picture: str | None = None) -> str:
+def describe(name: str, rows: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page of an environment.
 
     Args:
         name: A Gymnasium id, ``module:id`` included. It is shown as it is given.
         rows: Results with the keys of `baselines.Baseline`; those of other ids are left out.
-        picture: Address of a picture to show.
 
     Returns:
         Markdown.
@@ -67,63 +55,10 @@ def describe(name: str, rows: Sequence[Mapping[str, Any]] = (), picture: str | N
     if isinstance(env.unwrapped, TextEnv):
         said["An Episode"] = _transcript(env, env.spec.id)
     said["Baselines"] = _baselines(name, env.spec, rows)
-    shown = f"![An episode]({picture})" if picture else ""
-    blocks = [f"# {env.spec.id}", shown, summary.strip(), _facts(name, env, env.spec)]
+    blocks = [f"# {env.spec.id}", summary.strip(), _facts(name, env, env.spec)]
     blocks += [f"## {title}\n\n{text}" for title, text in {**said, **ending}.items()]
     env.close()
     return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def write_page(
-    folder: Path, name: str, rows: Sequence[Mapping[str, Any]] = (), pictured: bool = True
-) -> list[Path]:
-    """Writes the page of an environment, and beside it a moving picture if the environment draws itself.
-
-    Args:
-        folder: Where to write; it is made if it is missing.
-        name: A Gymnasium id, ``module:id`` included.
-        rows: As `describe` takes them.
-        pictured: Whether there is a picture.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        EnvironmentChoiceError: If the environment cannot be made.
-        NoPictureError: If it cannot be drawn. Then there is no page.
-        OSError: If a file cannot be written.
-    """
-    title = name.rpartition(":")[2].rpartition("/")[2]
-    page, film = folder / f"{title}.md", folder / f"{title}.gif"
-    env = make_named(name, {}).unwrapped
-    drawn = env.draws_pictures if isinstance(env, TextEnv) else "rgb_array" in env.metadata.get("render_modes", ())
-    drawn = drawn and pictured
-    text = describe(name, rows, film.name if drawn else None)
-    folder.mkdir(parents=True, exist_ok=True)
-    if drawn:
-        try:
-            _write_film(film, _frames(make_named(name, {"render_mode": "rgb_array"})))
-        except (EnvironmentChoiceError, gymnasium.error.DependencyNotInstalled) as error:
-            raise NoPictureError(str(error)) from error
-    page.write_text(text, encoding="utf-8")
-    return [page, film] if drawn else [page]
-
-
-def read_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The rows of files that ``python -m ragen_envs baselines --json FILE`` has written.
-
-    Raises:
-        ResultsError: If a file cannot be read or has no such rows.
-    """
-    rows = []
-    for path in paths:
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))["rows"]
-            rows += [row | {name: row[name] for name in ("env", "policy", "horizon", "success", "n")} for row in found]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            wanted = "a file that `python -m ragen_envs baselines --json FILE` has written"
-            raise ResultsError(f"{path} has no baselines ({type(error).__name__}: {error}); give {wanted}") from None
-    return rows
 
 
 def _facts(name: str, env: gymnasium.Env[Any, Any], spec: EnvSpec) -> str:
@@ -195,8 +130,8 @@ def _baselines(name: str, spec: EnvSpec, rows: Sequence[Mapping[str, Any]]) -> s
 def _transcript(env: TextGym, name: str) -> str:
     """The messages that a model gets and the replies of the policy; only the first if nothing can play it."""
     assert isinstance(env.unwrapped, TextEnv)
-    policy, seed = _policy_and_seed(env)
     length, limit = 1 if env.unwrapped.actions is None else 2, default_horizon(env.spec, _LONGEST)
+    policy, seed = _policy_and_seed(env, limit)
     turns = turns_of(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
     game, rng = Game(turns, name), np.random.default_rng(episode_seeds(seed)[1])
     shown = [_shortened(game.begin(seed))]
@@ -209,59 +144,17 @@ def _transcript(env: TextGym, name: str) -> str:
     return f"{who}\n\n````text\n{episode}\n````"
 
 
-def _frames(env: TextGym) -> list[NDArray[np.uint8]]:
-    """The pictures of one episode, from the start on; only the first if nothing can play the environment."""
-    policy, seed = _policy_and_seed(env)
-    env.reset(seed=seed, **_outcomes(env, seed))
-    shown: list[Any] = [env.render()]
-    shown += [env.render() for _ in _steps(env, policy, seed)] if policy else []
-    env.close()
-    return [np.asarray(frame, dtype=np.uint8) for frame in shown]
-
-
-def _write_film(path: Path, frames: Sequence[NDArray[np.uint8]]) -> None:
-    """Writes RGB pictures, each uint8 of shape (height, width, 3), as a GIF that plays again and again."""
-    from PIL import Image
-
-    pictures = [Image.fromarray(frame) for frame in frames]
-    for picture in pictures:
-        picture.thumbnail((400, 400))
-    first, *rest = [picture.quantize(128) for picture in pictures]
-    pauses = [*[500] * len(rest), 2000]  # milliseconds
-    first.save(path, save_all=True, append_images=rest, duration=pauses, loop=0, optimize=True)
-
-
-def _policy_and_seed(env: TextGym) -> tuple[str, int]:
+def _policy_and_seed(env: TextGym, limit: int) -> tuple[str, int]:
     """The policy that shows the environment, "" if there is none, and a seed.
 
     It is the first of ten seeds whose episode succeeds and is long enough; else the first that succeeds, or 0.
     """
-    env.reset(seed=0)
     for policy in ("oracle", "random"):
-        try:
-            POLICIES[policy](env, default_horizon(env.spec, _LONGEST), np.random.default_rng(0))
-        except NoOracleError:
-            continue
-        played = [list(_steps(env, policy, seed)) for seed in range(_SEEDS)]
-        won = [seed for seed, infos in enumerate(played) if infos and infos[-1].get("success", False)]
-        return policy, next((seed for seed in won if len(played[seed]) >= _ENOUGH), [*won, 0][0])
+        with contextlib.suppress(NoOracleError):
+            played = [start(env, seed).play_policy(policy, limit) for seed in range(_SEEDS)]
+            won = [seed for seed, one in enumerate(played) if one.success]
+            return policy, next((seed for seed in won if len(played[seed].actions) >= _ENOUGH), [*won, 0][0])
     return "", 0
-
-
-def _steps(env: TextGym, policy: str, seed: int) -> Iterator[dict[str, Any]]:
-    """The info of each action of an episode."""
-    rng = np.random.default_rng(episode_seeds(seed)[1])
-    env.reset(seed=seed, **_outcomes(env, seed))
-    for left in range(default_horizon(env.spec, _LONGEST), 0, -1):
-        _, _, terminated, truncated, info = env.step(POLICIES[policy](env, left, rng))
-        yield info
-        if terminated or truncated:
-            return
-
-
-def _outcomes(env: TextGym, seed: int) -> dict[str, dict[str, int]]:
-    """The option of `reset` that fixes the outcomes as in the baselines, where an environment has it."""
-    return {"options": {"outcome_seed": episode_seeds(seed)[0]}} if isinstance(env.unwrapped, TextEnv) else {}
 
 
 def _shortened(message: str) -> str:

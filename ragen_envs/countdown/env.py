@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, parse, random_expression, solve
+from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, OPERATORS, parse, random_expression, solve
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 
@@ -19,12 +19,10 @@ MAX_TRIES = 20_000
 
 
 def _checked_range(name: str, limits: Sequence[int], lowest: int) -> tuple[int, int]:
-    are_two = isinstance(limits, Sequence) and len(limits) == 2
-    if are_two and all(isinstance(limit, int | np.integer) for limit in limits):
-        low, high = int(limits[0]), int(limits[1])
-        if lowest <= low <= high <= LARGEST_NUMBER:
-            return low, high
-    raise ValueError(f"{name}={limits!r} must be two integers, {lowest} <= low <= high <= {LARGEST_NUMBER}")
+    low, high = map(int, limits)
+    if not lowest <= low <= high <= LARGEST_NUMBER:
+        raise ValueError(f"{name}={limits!r} must be two integers, {lowest} <= low <= high <= {LARGEST_NUMBER}")
+    return low, high
 
 
 class Countdown(TextEnv):
@@ -103,17 +101,17 @@ class Countdown(TextEnv):
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If an argument is out of its range, or if no random task meets all of them.
+            ValueError: If an argument is out of its range; at a `reset`, if no random task meets all of them.
         """
         self._counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
-        if not self._counts or not all(isinstance(count, int) and 2 <= count <= MOST_NUMBERS for count in self._counts):
+        if not self._counts or not all(2 <= count <= MOST_NUMBERS for count in self._counts):
             raise ValueError(f"counts={counts!r} must be one or more integers from 2 to {MOST_NUMBERS}")
         self._number_range = _checked_range("number_range", number_range, 1)
         self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
+        if not operators or not set(operators) <= set(OPERATORS):
+            raise ValueError(f"operators={operators!r} must be some of {OPERATORS!r}, each once")
         self.operators = operators
         super().__init__(render_mode=render_mode, max_observation_length=4 * MAX_LENGTH, max_action_length=MAX_LENGTH)
-        for count in self._counts:
-            self._prove_possible(count)
 
     @property
     def instruction(self) -> str:
@@ -159,9 +157,10 @@ class Countdown(TextEnv):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
-        task = None
-        while task is None:  # it ends, because `__init__` has found such tasks
-            task = self._draw(count, self.np_random)
+        task = next(filter(None, (self._draw(count, self.np_random) for _ in range(MAX_TRIES))), None)
+        if task is None:
+            said = f"{MAX_TRIES} random expressions over {count} numbers from {self._number_range}"
+            raise ValueError(f"none of {said} has its value in {self._target_range}; widen a range or allow operators")
         self.numbers, self.target = task
         return f"Numbers: {', '.join(map(str, self.numbers))}\nTarget: {self.target}"
 
@@ -194,12 +193,3 @@ class Countdown(TextEnv):
         if value is None or value.denominator != 1 or not self._target_range[0] <= value <= self._target_range[1]:
             return None
         return numbers, int(value)
-
-    def _prove_possible(self, count: int) -> None:
-        rng = np.random.default_rng(0)
-        if not any(self._draw(count, rng) for _ in range(MAX_TRIES)):
-            raise ValueError(
-                f"none of {MAX_TRIES} random expressions over {count} numbers from {self._number_range} with the "
-                f"operators {self.operators!r} has its value in {self._target_range}; widen a range or allow more "
-                "operators"
-            )

@@ -1,6 +1,6 @@
 """FrozenLake as a text environment: Gymnasium's physics, RAGEN's random starts and symbols.
 
-`maps` draws the lakes, `picture` paints them, `oracle` plans on them; here they are played.
+`maps` draws the lakes and plans on them; here they are played.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_flags, check_integer, check_probability
+from ragen_envs.arguments import check_integer, check_probability
 from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
 from ragen_envs.frozen_lake.maps import (
     ACTIONS,
@@ -114,7 +114,6 @@ class FrozenLake(ListsCoordinates, TextEnv):
         check_integer("size", size, 2, "leaves no room for a start and a goal")
         check_probability("frozen_prob", frozen_prob)
         check_probability("success_rate", success_rate)
-        check_flags(is_slippery=is_slippery, random_start=random_start, coordinates=coordinates)
         counts = {"You": 1, "Holes": size * size, "Goal": 1} if coordinates else {}
         longest = size * (size + 1) + longest_coordinate_lines(counts, size, size)
         super().__init__(render_mode=render_mode, max_observation_length=longest)
@@ -141,19 +140,13 @@ class FrozenLake(ListsCoordinates, TextEnv):
         return f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}"
 
     def best_action(self, actions_left: int) -> str:
-        """The move that makes it most probable to reach the goal in time; see `maps.lake_policy`.
-
-        Raises:
-            ValueError: If `actions_left` is below 1.
-        """
-        if actions_left < 1:
-            raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
+        """The move that makes it most probable to reach the goal in time; see `maps.lake_policy`."""
         horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
         return ACTIONS[lake_policy(self.lake, horizon)[actions_left - 1, self.position]]
 
     def difficulty(self) -> float:
         """Moves of a shortest path, if nothing slips."""
-        return float(distances(self.lake).get(self.position, float("inf")))
+        return float(distances(self.lake.tiles, self._size).get(self.position, float("inf")))
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """Where the goal lies, which hole is near, and where to go. All of it can be seen on the map."""
@@ -212,7 +205,7 @@ class FrozenLake(ListsCoordinates, TextEnv):
 def _firm_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
     """Why this move on ice that is not slippery; "" unless it is the start of a shortest way."""
     reached = neighbours(lake.size)[here][ACTIONS.index(action)]
-    to_goal = distances(lake)
+    to_goal = distances(lake.tiles, lake.size)
     if to_goal.get(reached) != to_goal[here] - 1:
         return ""
     if lake.tiles[reached] == GOAL:

@@ -88,29 +88,14 @@ class Lake:
         ]
 
 
-def has_path(tiles: str, size: int, start: int, goal: int) -> bool:
-    """Whether the goal can be reached from the start without entering a hole."""
-    reached = neighbours(size)
-    seen = {start}
-    frontier = [start]
-    while frontier:
-        for tile in reached[frontier.pop()]:
-            if tile == goal:
-                return True
-            if tile not in seen and tiles[tile] == ICE:
-                seen.add(tile)
-                frontier.append(tile)
-    return False
-
-
 @functools.lru_cache(maxsize=4096)
-def distances(lake: Lake) -> dict[int, int]:
+def distances(tiles: str, size: int) -> dict[int, int]:
     """Moves of a shortest path to the goal that enters no hole, for each tile that has one."""
-    goal = lake.tiles.index(GOAL)
+    goal = tiles.index(GOAL)
     found, frontier = {goal: 0}, [goal]
     for tile in frontier:  # it grows during the loop: breadth-first search
-        for other in neighbours(lake.size)[tile]:
-            if other not in found and lake.tiles[other] == ICE:
+        for other in neighbours(size)[tile]:
+            if other not in found and tiles[other] == ICE:
                 found[other] = found[tile] + 1
                 frontier.append(other)
     return found
@@ -141,7 +126,7 @@ def draw_start(
         board = [ICE if level < frozen_prob else HOLE for level in levels]
         board[start], board[goal] = ICE, GOAL
         tiles = "".join(board)
-        if has_path(tiles, size, start, goal):
+        if start in distances(tiles, size):
             return tiles, start
     # Only lakes of mostly holes get here (probability below 1e-80 by default): freeze one way through.
     tile = start

@@ -9,6 +9,7 @@ import pytest
 from ragen_envs.check import CHECKS, Found, Line, Subject, check
 from ragen_envs.cli.main import main
 from tests.support.ragen_envs.planted import PLANTED, SOUND
+from tests.support.ragen_envs.registered import every_id
 
 
 def id_of(kind: type[Any]) -> str:
@@ -27,9 +28,11 @@ def test_a_sound_environment_has_no_fault_and_no_note(kind: type[Any]) -> None:
     assert {line.check for line in check(id_of(kind)) if line.verdict not in ("ok", "skipped")} == set()
 
 
-@pytest.mark.parametrize("env_id", ["ragen/FrozenLake-v0", "ragen/Sokoban-v0", "ragen/ToyShop-v0"])
+@every_id
 def test_our_own_environments_have_no_fault(env_id: str) -> None:
-    assert [line for line in check(env_id, episodes=8) if line.verdict == "FAULT"] == []
+    lines = list(check(env_id, episodes=8))
+    assert [line for line in lines if line.verdict == "FAULT"] == []
+    assert {line.check for line in lines if line.verdict == "note"} <= {"the end"}
 
 
 def test_the_command_prints_a_table_and_tells_by_its_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,13 @@
-"""``python -m ragen_envs``: playing by lines and keys, watching, baselines, and the page of an environment."""
+"""``python -m ragen_envs``: playing by lines, and mistakes."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
 from ragen_envs.baselines import episode_seeds
-from ragen_envs.cli import play as playing
 from ragen_envs.cli.main import main
 from ragen_envs.cli.play import Game, play
-
-COMMANDS_IN_WORDS = "r: next seed, h: help, q: quit"
 
 
 def corner_lake() -> FrozenLake:
@@ -23,30 +19,11 @@ def corner_turns(**limits: Any) -> AgentTurns:
     return AgentTurns(corner_lake(), think=False, **limits)
 
 
-def source(*items: str) -> Callable[[], str | None]:
-    """Keys or lines, then always the end of the input."""
-    left: Iterator[str] = iter(items)
-    return lambda: next(left, None)
-
-
 def by_lines(game: Game, *lines: str, seed: int = 0) -> list[str]:
     shown: list[str] = []
-    play(game, playing.by_lines(source(*lines)), shown.append, seed)
+    left = iter(lines)
+    play(game, lambda: next(left, None), shown.append, seed)
     return shown
-
-
-def test_keys_play_one_action_a_reply() -> None:
-    game, shown = Game(corner_turns(max_actions_per_turn=1), "Corner"), []
-    keys = source("up", "x", "d", "down", "down", "q")
-    play(game, playing.by_keys(lambda: keys() or ""), lambda text: shown.append((text, game.screen())), seed=4)
-    assert [text.splitlines()[-3:] for text, _ in shown[:3]] == [
-        ["P_", "_G", "Actions left: 10"],
-        ["P_", "_G", "Actions left: 9"],
-        ["_P", "_G", "Actions left: 8"],
-    ]
-    assert shown[0][1].endswith(f"down or s, Right: right or d, Up: up or w, {COMMANDS_IN_WORDS}")
-    assert game.is_over and shown[3][1].endswith(f"-- success, return 1, 3 actions in 3 turns\n\n{COMMANDS_IN_WORDS}")
-    assert len(shown) == 4
 
 
 def test_replies_show_the_messages_of_agent_turns_to_the_letter() -> None:
@@ -66,10 +43,10 @@ LAKE = "ragen/FrozenLake-v0"
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["play", "Frozenlake"], ["'Frozenlake'", f"did you mean {LAKE}?", "known: ragen/Bandit-v0"]),
+        (["play", "Frozenlake"], ["'Frozenlake'", "known: ragen/Bandit-v0"]),
         (["play", "CartPole-v1"], ["CartPole-v1 is not a TextEnv", "TextFromDiscrete"]),
         (["play", LAKE, "--env_kwargs", "{size: 8}"], ["'{size: 8}' is not JSON", '{"size": 8}']),
-        (["play", LAKE, "--env_kwargs", '{"sise": 8}'], ["no argument 'sise'", "it takes size, frozen_prob"]),
+        (["play", LAKE, "--env_kwargs", '{"sise": 8}'], ["'sise'"]),
         (
             ["play", "ragen/Sokoban-v0", "--env_kwargs", '{"dim_room": [3, 6], "num_boxes": 2}', "--random"],
             ["no solvable room", "dim_room=(3, 6)"],
@@ -80,7 +57,7 @@ LAKE = "ragen/FrozenLake-v0"
         (["baselines", "Blackjack-v1"], ["Blackjack-v1 has no time limit", "--max_actions"]),
     ],
 )
-def test_a_mistake_gets_one_line_with_the_value(
+def test_a_mistake_is_told_with_the_value(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
 ) -> None:
     try:
@@ -89,5 +66,5 @@ def test_a_mistake_gets_one_line_with_the_value(
         status = int(stopped.code or 0)
     error = capsys.readouterr().err
     assert status == 2
-    assert error.startswith("error: ") and error.count("\n") == 1
+    assert "error: " in error and "Traceback" not in error
     assert all(word in error for word in words), error
