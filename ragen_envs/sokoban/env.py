@@ -1,17 +1,20 @@
 """Sokoban as a text environment: the rules and rewards of gym-sokoban, RAGEN's symbols and settings.
 
-Rooms are drawn in `rooms` and solved in `solver`; here they are played.
+Rooms are drawn in `rooms` or read in `levels`, and solved in `solver`; here they are played.
 """
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_integer, check_limit
+from ragen_envs.arguments import check_integer, check_limit, checked_number
 from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
 from ragen_envs.render import draw_sokoban
+from ragen_envs.sokoban.levels import LevelError, read_levels
 from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
 from ragen_envs.sokoban.solver import Solver, State, solver_for
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
@@ -54,7 +57,7 @@ class Sokoban(ListsCoordinates, TextEnv):
     player, boxes and targets follow, counted from 0 at the top left.
 
     ## Starting State
-    A room by `rooms.draw_room`.
+    A room by `rooms.draw_room`, or one of the `levels`, uniformly or as ``options={"level": index}`` says.
 
     ## Rewards
     -0.1 for each action, +1 for pushing a box onto a target, -1 for pushing one off, +10 when all are on targets.
@@ -77,6 +80,7 @@ class Sokoban(ListsCoordinates, TextEnv):
     Apache-2.0.
     """
 
+    option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
     idle_info: ClassVar[Mapping[str, Any]] = {"pushed": False}
     horizon = 10
     actions = ACTIONS
@@ -89,6 +93,7 @@ class Sokoban(ListsCoordinates, TextEnv):
         search_depth: int = 300,
         symbols: str = DEFAULT_SYMBOLS,
         coordinates: bool = False,
+        levels: str | os.PathLike[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the kind of room; `reset` draws one.
@@ -101,21 +106,34 @@ class Sokoban(ListsCoordinates, TextEnv):
             symbols: Seven different characters for wall, floor, target, box on a target, box, player and player on
                 a target; ``"W.GCBA@"`` is RAGEN's other vocabulary.
             coordinates: Whether observations also list where player, boxes and targets are.
+            levels: A file of levels in the XSB format to play instead of generated rooms, whose arguments
+                (`dim_room`, `num_boxes`, `search_depth`) then mean nothing. Such levels want more steps.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
             ValueError: If a number is out of range, or the symbols are not different.
+            levels.LevelError: If no level of the file can be played; a warning names those that cannot.
         """
         rows, columns = map(int, dim_room)
         if min(rows, columns) < 3 or max(rows, columns) < 5:
             raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
         check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
+        if num_boxes + 2 > (rows - 2) * (columns - 2):
+            raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
         check_limit("max_steps", max_steps)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
         if not len(symbols) == len(set(symbols)) == len(MEANINGS) or not set(symbols) <= set(TEXT_CHARSET) - {"\n"}:
             raise ValueError(f"symbols={symbols!r} must be 7 different characters of ASCII and √")
-        counts = {"You": 1, "Boxes": num_boxes, "Targets": num_boxes} if coordinates else {}
-        longest = rows * (columns + 1) + longest_coordinate_lines(counts, rows, columns)
+        self._levels = () if levels is None else read_levels(levels)
+        self._playable = tuple(number for number, level in enumerate(self._levels) if isinstance(level, Room))
+        if bad := [level for level in self._levels if isinstance(level, str)]:
+            gymnasium.logger.warn(f"{len(bad)} of {len(self._levels)} levels cannot be played: {'; '.join(bad):.500}")
+        rooms = [level for level in self._levels if isinstance(level, Room)]
+        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in rooms]
+        longest = 0
+        for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
+            counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
+            longest = max(longest, height * (width + 1) + longest_coordinate_lines(counts, height, width))
         super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room, self._num_boxes, self._search_depth = (rows, columns), num_boxes, search_depth
         self._symbols, self._coordinates = symbols, coordinates
@@ -147,7 +165,7 @@ class Sokoban(ListsCoordinates, TextEnv):
         """The first move of a shortest solution; where there is none any more, all moves are equally good.
 
         Raises:
-            solver.SearchLimitError: If the room is too large for the solver.
+            solver.SearchLimitError: If the level is too large for the solver.
         """
         return solver_for(self._board).best_move(self._player, self._boxes) or ACTIONS[0]
 
@@ -174,7 +192,7 @@ class Sokoban(ListsCoordinates, TextEnv):
         return f"{_aim(room, self._coordinates, start, end, rng)}{reason} {action}."
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        room = draw_room(self.np_random, self._dim_room, self._num_boxes, self._search_depth)
+        room = self._draw(options.get("level"))
         self._board, self._boxes, self._player = room.board, room.boxes, room.player
         self._steps = 0
         board = room.board
@@ -183,6 +201,22 @@ class Sokoban(ListsCoordinates, TextEnv):
         for end_of_row in range((board.height - 1) * board.width, 0, -board.width):
             self._cells.insert(end_of_row, "\n")
         return self._text()
+
+    def _draw(self, level: int | None) -> Room:
+        if not self._levels:
+            if level is not None:
+                raise ValueError(f"level={level!r} needs a file of levels, but rooms are generated; pass levels=")
+            return draw_room(self.np_random, self._dim_room, self._num_boxes, self._search_depth)
+        # Drawn even when the option replaces it, so that the option cannot shift later start states.
+        number = self._playable[int(self.np_random.integers(len(self._playable)))]
+        if level is not None:
+            number = checked_number("level", level)
+            if number >= len(self._levels):
+                raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
+        chosen = self._levels[number]
+        if isinstance(chosen, str):
+            raise LevelError(chosen)
+        return chosen
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         board, player = self._board, self._player

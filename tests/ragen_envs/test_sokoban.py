@@ -1,11 +1,15 @@
-"""Sokoban: rules by hand, the room generator against its rules, the solver against breadth-first search."""
+"""Sokoban: rules by hand, levels, the room generator against its rules, the solver against breadth-first search."""
 
+import copy
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ragen_envs import Sokoban
+from ragen_envs.sokoban.levels import LevelError, read_levels
 from ragen_envs.sokoban.rooms import Board, Room, _play_backwards, draw_room
 from ragen_envs.sokoban.solver import Solver
 
@@ -14,20 +18,13 @@ TWO_BOXES = "#######\n#@$.*.#\n#   $ #\n#     #\n#######\n"
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch):
-    """Makes an environment of the room in a drawing."""
+def load(tmp_path: Path):
+    """Makes an environment of the levels in a text."""
 
     def make(text: str, **kwargs) -> Sokoban:
-        rows = text.splitlines()
-        cells = list(enumerate("".join(rows)))
-
-        def squares(symbols: str) -> frozenset[int]:
-            return frozenset(square for square, symbol in cells if symbol in symbols)
-
-        board = Board(len(rows), len(rows[0]), squares(" @$*."), squares("*."))
-        room = Room(board, squares("$*"), min(squares("@")))
-        monkeypatch.setattr("ragen_envs.sokoban.env.draw_room", lambda *arguments: room)
-        env = Sokoban(**kwargs)
+        path = tmp_path / "levels.txt"
+        path.write_text(text, encoding="utf-8")
+        env = Sokoban(levels=str(path), **kwargs)
         env.reset(seed=0)
         return env
 
@@ -79,6 +76,78 @@ def test_solved_in_the_last_step_is_terminated_only(load) -> None:
     env = load(CORRIDOR, max_steps=2)
     env.step("Right")
     assert env.step("Right")[2:4] == (True, False)
+
+
+def test_levels_are_drawn_or_chosen(load) -> None:
+    env = load(f"{CORRIDOR}\n{TWO_BOXES}\n; a title\n{CORRIDOR.replace('$ ', ' $')}")
+    starts = {env.reset(seed=seed)[0] for seed in range(30)}
+    assert len(starts) == 3
+    chosen = [env.reset(seed=4, options={"level": index})[0] for index in range(3)]
+    assert set(chosen) == starts and len(set(chosen)) == 3
+    after = env.reset()[0]
+    env.reset(seed=4)
+    assert env.reset()[0] == after  # choosing a level does not move later starts
+    assert chosen[0] in env.observation_space and chosen[1] in env.observation_space
+    assert copy.deepcopy(env)._levels is env._levels  # a plan copies the environment for each reply
+
+
+def read(tmp_path: Path, text: str):
+    """The levels of a text."""
+    path = tmp_path / "set.xsb"
+    path.write_bytes(text.encode())
+    return read_levels(path)
+
+
+def test_symbols_and_surroundings(tmp_path: Path) -> None:
+    text = (
+        "\ufeff  #####\r\n###   #\r\n#.$@- #\r\n###_*.#\r\n  #$###\r\n  # #\r\n  ###\r\n\r\nAuthor: nobody\r\n"
+        "####\r\n#+ #\r\n#$ #\r\n#  #\r\n####"
+    )
+    first, second = read(tmp_path, text)
+    assert (first.board.height, first.board.width) == (7, 7)
+    # Row 3 is "###_*.#": a floor, a box on a target, a target.
+    assert first.board.targets == {2 * 7 + 1, 3 * 7 + 4, 3 * 7 + 5}
+    assert first.boxes == {2 * 7 + 2, 3 * 7 + 4, 4 * 7 + 3}
+    assert first.player == 2 * 7 + 3
+    assert 0 not in first.board.floor and 5 * 7 + 3 in first.board.floor  # outside is no floor, a nook is
+    assert len(first.board.floor) == 3 + 5 + 3 + 1 + 1
+    assert (second.player, second.board.targets, second.boxes) == (5, {5}, {9})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no level in the XSB format"),
+        ("\n#####\n#@$.#\n#@  #\n#####", "line 2: 2 players; a level needs one '@' or '+'"),
+        ("#####\n#@$ #\n#####", "line 1: boxes: 1, targets: 0; there must be equally many"),
+        ("#####\n#@$.\n#####", "line 1: the level is open at row 2, column 5; close its wall"),
+        ("########\n#@ #$ .#\n########", "line 1: the player cannot reach row 2, column 5, boxes ignored"),
+    ],
+)
+def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(LevelError, match=re.escape(message)):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["7#\n#@$-.-#\n7#", "7#|#@$1-.1-#|7#", "#######\n#pb . #\n#######", "#######|#@$ . #|#######|"]
+)
+def test_other_spellings_of_a_level(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == read(tmp_path, CORRIDOR)
+
+
+def test_a_box_on_its_target_that_nobody_reaches_is_wall(tmp_path: Path) -> None:
+    (room,) = read(tmp_path, "#########\n#@$ . #*#\n#########")
+    assert (room.boxes, room.board.targets) == ({9 + 2}, {9 + 4})
+
+
+def test_a_bad_level_costs_that_level_and_shifts_no_number(load) -> None:
+    with pytest.warns(UserWarning, match="1 of 3 levels cannot be played: .*line 5: boxes: 1, targets: 0"):
+        env = load(f"{CORRIDOR}\n#####\n#@$ #\n#####\n\n{TWO_BOXES}")
+    assert env.reset(options={"level": 2})[0].startswith("#######\n#PXO√O#")
+    assert {env.reset(seed=seed)[0].count("\n") for seed in range(20)} == {2, 4}
+    with pytest.raises(LevelError, match="line 5: boxes: 1, targets: 0"):
+        env.reset(options={"level": 1})
 
 
 @pytest.mark.parametrize(
