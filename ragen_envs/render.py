@@ -1,6 +1,6 @@
 """Pictures of environments: square tiles painted with NumPy, text, drawings in SVG, and frames of one size.
 
-Pillow and resvg_py come with ``pip install 'ragen-trl[vision]'`` and are imported when a picture needs them.
+Pillow and resvg_py come with ``pip install 'ragen-trl[pictures]'`` and are imported when a picture needs them.
 """
 
 import functools
@@ -98,7 +98,7 @@ def _drawn(drawing: str, side: int) -> NDArray[np.uint8]:
     try:
         import resvg_py
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("drawings need the package resvg_py; pip install 'ragen-trl[vision]'") from error
+        raise ModuleNotFoundError("drawings need the package resvg_py; pip install 'ragen-trl[pictures]'") from error
     from PIL import Image
 
     # Fonts would be read from the disk for every picture.
