@@ -153,7 +153,7 @@ def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
             "category_match": parts.category_match,
             "num_attr": sum(parts.attributes_met),
             "num_opt": sum(parts.options_met),
-            "r_option": parts.r_option,
+            "r_option": parts.as_info().get("r_option"),
             "r_price": parts.r_price,
             "reward_if_r_type_1": parts.total,
         }
