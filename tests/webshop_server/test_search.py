@@ -90,18 +90,18 @@ def queries(products: Sequence[Product], count: int, seed: int) -> list[str]:
 
 @functools.cache
 def drawn_shelf(count: int, words: int, seed: int) -> tuple[list[Product], PlainSum]:
-    """Drawn products and their plain sum; the `block` changes neither."""
+    """Drawn products and their plain sum; `look_ups` changes neither."""
     products = drawn_products(count, words, seed)
     return products, PlainSum(products)
 
 
-@pytest.fixture(params=[256, 4])
-def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small blocks make a catalogue of a test a large one."""
-    monkeypatch.setattr(index_module, "_DOCUMENTS", request.param)
+@pytest.fixture(params=[40, 0])
+def look_ups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free look-ups are what a large catalogue makes of them: common words are never added up."""
+    monkeypatch.setattr(index_module, "_LOOK_UP", request.param)
 
 
-@pytest.mark.usefixtures("block")
+@pytest.mark.usefixtures("look_ups")
 @pytest.mark.parametrize(("count", "words", "seed"), [(2, 3, 0), (40, 10, 1), (300, 60, 2), (1000, 4000, 3)])
 def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, seed: int) -> None:
     products, plain = drawn_shelf(count, words, seed)
