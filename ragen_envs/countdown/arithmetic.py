@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,20 +25,13 @@ _SYMBOLS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult:
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SPELLINGS = str.maketrans("×÷−", "*/-")
 _ALPHABET = set("0123456789+-*/() ")
-_TOKEN = re.compile(r"[0-9]+|[-+*/()]")
+_NUMBER = re.compile(r"[0-9]+")
+_TWO_NUMBERS = re.compile(r"[0-9] [0-9]|[*/] [*/]")
+_BETWEEN = re.compile(r"(?<=[0-9)])[-+*/]")
 _RESULT = re.compile(r" *-?[0-9]+")
 
 # Subsets of this many numbers get a table of all their values; larger ones are searched backwards from the target.
 _TABLE_NUMBERS = 3
-
-
-class Operation(NamedTuple):
-    """An operation that was carried out."""
-
-    left: Fraction
-    symbol: str
-    right: Fraction
-    value: Fraction
 
 
 @dataclass(frozen=True)
@@ -50,22 +42,13 @@ class Expression:
         text: Its canonical spelling: ASCII, one space on each side of an operator, parentheses as they were written.
         numbers: Its numbers, from left to right.
         value: Its value; None if it divides by zero.
-        operations: Those that have a value, in the order in which they were carried out; minus signs are none.
+        steps: Its operations with their results, in the order in which they are carried out, such as "3 + 4 = 7".
     """
 
     text: str
     numbers: tuple[int, ...]
     value: Fraction | None
-    operations: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
-
-    def steps(self) -> list[str]:
-        """The operations with their results, in the order in which they are carried out.
-
-        Example:
-            >>> parse("(3 + 4) * 5 - 6").steps()
-            ['3 + 4 = 7', '7 * 5 = 35', '35 - 6 = 29']
-        """
-        return [f"{_spelled(one.left)} {one.symbol} {_spelled(one.right)} = {one.value}" for one in self.operations]
+    steps: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 def _spelled(part: Fraction) -> str:
@@ -91,46 +74,40 @@ def parse(text: str) -> Expression | None:
     if len(text) > MAX_LENGTH:
         return None
     text, equals, result = " ".join(text.split()).translate(_SPELLINGS).partition("=")
-    if (equals and not _RESULT.fullmatch(result)) or not set(text) <= _ALPHABET:
+    if (equals and not _RESULT.fullmatch(result)) or not set(text) <= _ALPHABET or _TWO_NUMBERS.search(text):
         return None
-    spelled: list[str] = []
-    needs_operand = True
-    for token in _TOKEN.findall(text):
-        if token.isdigit():
-            token, opens, closes = str(int(token)), True, True
-        else:
-            opens, closes = token == "(" or (token == "-" and needs_operand), token == ")"
-        if opens != needs_operand:
-            return None
-        spelled.append(token if opens or closes else f" {token} ")
-        needs_operand = not closes
-    canonical = "".join(spelled)
+    text = _NUMBER.sub(lambda number: str(int(number[0])), text.replace(" ", ""))
+    canonical = _BETWEEN.sub(r" \g<0> ", text)  # an operator after an operand; a minus elsewhere is a sign
     try:
         tree = ast.parse(canonical, mode="eval").body
-    except SyntaxError:  # nothing, an operator without its operand, or a parenthesis without its partner
+    except SyntaxError:
         return None
     if len(canonical) > MAX_LENGTH:
         return None
     numbers: list[int] = []
-    done: list[Operation] = []
+    steps: list[str] = []
 
     def value_of(node: ast.expr) -> Fraction | None:
-        if isinstance(node, ast.BinOp):
+        if isinstance(node, ast.BinOp) and type(node.op) in _SYMBOLS:
             left, right = value_of(node.left), value_of(node.right)
             symbol = _SYMBOLS[type(node.op)]
             value = None if left is None or right is None else _apply(symbol, left, right)
             if left is not None and right is not None and value is not None:
-                done.append(Operation(left, symbol, right, value))
+                steps.append(f"{_spelled(left)} {symbol} {_spelled(right)} = {value}")
             return value
-        if isinstance(node, ast.UnaryOp):
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             operand = value_of(node.operand)
             return None if operand is None else -operand
-        assert isinstance(node, ast.Constant) and isinstance(node.value, int)
-        numbers.append(node.value)
-        return Fraction(node.value)
+        if not isinstance(node, ast.Constant):
+            raise ValueError(f"{ast.dump(node)} is nothing that an expression has")
+        numbers.append(node.value)  # type: ignore[arg-type]  # the text has whole numbers only
+        return Fraction(numbers[-1])
 
-    value = value_of(tree)
-    return Expression(canonical, tuple(numbers), value, tuple(done))
+    try:
+        value = value_of(tree)
+    except ValueError:
+        return None
+    return Expression(canonical, tuple(numbers), value, tuple(steps))
 
 
 def _apply(symbol: str, left: Fraction, right: Fraction) -> Fraction | None:

@@ -140,7 +140,7 @@ class Countdown(TextEnv):
         task = pick(rng, f"From {numbers} I want {target}", f"The target is {target}", f"I need {target}")
         if expression is None or expression.value is None or not expression.numbers[1:]:
             return f"{task}{pick(rng, ', and I try', '. I try', '. Let me try')} {actions[0]}."
-        steps = listed(expression.steps())
+        steps = listed(expression.steps)
         if expression.value == target and sorted(expression.numbers) == sorted(self.numbers):
             return pick(
                 rng,
