@@ -97,21 +97,14 @@ def start(env: gymnasium.Env[Any, Any], seed: int, options: Mapping[str, Any] | 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The results of ``n`` episodes of one policy.
+    """The results of ``n`` episodes of one policy, with consecutive seeds from ``first_seed`` on.
 
     Attributes:
-        env: Gymnasium id, as given.
-        env_kwargs: Keyword arguments of the environment.
+        env: Gymnasium id, as given, with ``env_kwargs``.
         policy: A key of `POLICIES`.
         horizon: The most actions of an episode.
-        first_seed: The first of the ``n`` seeds, which are consecutive.
-        n: Number of episodes.
-        successes: How many succeeded.
-        success: Their share; ``low`` and ``high`` are its Wilson 95 % interval.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error.
-        return_stderr: Standard error of ``mean_return``, 0 for a single episode.
+        successes: How many succeeded; ``success`` is their share, ``low`` and ``high`` its Wilson 95 % interval.
+        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, 0 for a single episode.
         mean_length: Actions per episode.
         seconds: Wall-clock time of all episodes.
     """
@@ -137,14 +130,7 @@ class Baseline:
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Wilson score interval (95 %) of a proportion.
-
-    Args:
-        successes: How many of the ``n`` trials succeeded.
-        n: Number of trials, at least 1.
-
-    Returns:
-        Lower and upper bound, in [0, 1].
+    """Wilson score interval (95 %) of a proportion: its ends, in [0, 1], for ``n`` trials, at least 1.
 
     Raises:
         ValueError: If there is no trial, or more successes than trials.
@@ -293,16 +279,7 @@ def measure(
 
 
 def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
-    """Writes rows as JSON, with command, commit, time, versions and seeds.
-
-    Args:
-        path: The file.
-        rows: Results of `measure`.
-        command: The command line that was run.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
+    """Writes rows of `measure` as JSON, with the command line that was run, commit, time, versions and seeds."""
     versions = {"python": platform.python_version()}
     for name in ("ragen-trl", "gymnasium", "numpy"):
         with contextlib.suppress(PackageNotFoundError):  # source code that was never installed

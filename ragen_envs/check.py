@@ -11,10 +11,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -31,8 +30,7 @@ SEEDS = range(6)  # of the checks that compare episodes step by step
 ENDLESS = 1000  # actions after which an episode has no end
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """What a check found."""
 
     check: str
@@ -49,9 +47,7 @@ class Found(Exception):  # noqa: N818  # a verdict, which ends a check early
         self.verdict = verdict
 
 
-Policy = Callable[[Episode], str]
-"""Chooses the next action of an episode."""
-
+Policy = Callable[[Episode], str]  # chooses the next action
 ORACLE: Policy = lambda one: best_action(one.env, one.left)  # noqa: E731
 
 
@@ -74,11 +70,11 @@ class Subject:
 
     def start(self, seed: int, outcome: int | None = None, env: Any = None) -> Episode:
         """Resets; the seed of outcomes is the one of an evaluated episode if it is not given."""
-        given = None if outcome is None else {"outcome_seed": outcome}
+        given = {"outcome_seed": outcome} if outcome is not None else None
         return start(env or self.env, seed, given if self.draws_outcomes else {})
 
     def play(self, policy: Policy, seed: int, most: int | None = None, **start: Any) -> Episode:
-        """Plays an episode to its end, or ``most`` actions."""
+        """Plays to the end, or ``most`` actions."""
         return self.start(seed, **start).play(policy, most or self.horizon)
 
     def replay(self, actions: Sequence[str], seed: int, **start: Any) -> list[str]:
@@ -209,7 +205,7 @@ def returned_values(subject: Subject) -> str:
                 "info has no 'success', so the episode counts as failed": step > 0 and "success" not in info,
                 f"info['success'] is {info.get('success')!r}": not isinstance(info.get("success", False), bool),
             }
-            for fault in (text for text, holds in faults.items() if holds):
+            if fault := next((text for text, holds in faults.items() if holds), ""):
                 raise Found(f"step {step} after {one.actions[:step]!r:.60}: {fault}")
     return "texts of the space, finite rewards, bools, info['success']"
 
@@ -237,8 +233,7 @@ def ends(subject: Subject) -> str:
         raise Found(f"all {len(lost)} failures are terminated after {lost[0]} actions; a limit is truncation")
     for policy in (ORACLE, subject.random) if subject.by_oracle else (subject.random,):
         one = subject.play(policy, 0, ENDLESS)
-        bare = one.env.unwrapped
-        # What another kind of environment does after the end is its own affair.
+        bare = one.env.unwrapped  # what another kind of environment does after the end is its own affair
         if one.is_over and isinstance(bare, TextEnv) and any(bare.step(action)[1] for action in (*one.actions, "")):
             raise Found("a step after the end is paid")
     if not one.is_over:
@@ -297,8 +292,7 @@ def answer_in_sight(subject: Subject) -> str:
     """What stands in the observation, taken for the answer."""
 
     def names(text: str) -> list[str]:
-        places = sorted((text.rfind(name), name) for name in subject.actions)
-        return [name for place, name in places if place >= 0]
+        return sorted((name for name in subject.actions if name in text), key=text.rfind)
 
     def part(read: Callable[[str], list[str]], place: int) -> Policy:
         return lambda one: (read(one.steps[-1][0]) or [""])[place]
@@ -350,9 +344,9 @@ def unwinnable(subject: Subject) -> str:
     """The share of states from which the oracle loses: at the start, and after three random actions."""
     if not subject.by_oracle or subject.has_chance:
         raise Found("with chance a loss proves nothing" if subject.by_oracle else "there is no oracle", "skipped")
-
-    begun = [subject.play(subject.random, seed, 3) for seed in range(subject.episodes)]
-    mixed = [one.play(ORACLE, subject.horizon + 3) for one in begun]
+    mixed = [
+        subject.play(subject.random, seed, 3).play(ORACLE, subject.horizon + 3) for seed in range(subject.episodes)
+    ]
     starts = statistics.fmean(not one.success for one in subject.by_oracle)
     later = [not one.success for one in mixed if len(one.actions) > 3] or [False]
     finding = f"{starts:.2f} of the starts, {statistics.fmean(later):.2f} after three random actions"

@@ -108,7 +108,6 @@ class TextFromDiscrete(TextEnv):
         actions: Sequence[str],
         *,
         instruction: str,
-        env_kwargs: Mapping[str, Any] | None = None,
         success: Callable[[float, bool, dict[str, Any]], bool],
         describe: str | Callable[[Any], str] = "ansi",
         render_mode: str | None = None,
@@ -120,7 +119,6 @@ class TextFromDiscrete(TextEnv):
             env: Its Gymnasium id, or the environment itself, which must then not be played elsewhere.
             actions: A name for each action, in the order of their numbers.
             instruction: The task and the legend of its symbols.
-            env_kwargs: Keyword arguments for the environment, if `env` is an id.
             success: Says whether the task is solved, from reward, terminated and info of a step. It has no default,
                 because no rule suits all environments: reaching the end is success in Taxi, but not in Blackjack.
             describe: "ansi", or a function that turns an observation into text.
@@ -131,7 +129,7 @@ class TextFromDiscrete(TextEnv):
             ValueError: If there is not a name for each action, or an environment shows no text.
         """
         if isinstance(env, str):
-            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None, **(env_kwargs or {}))
+            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None)
         if describe == "ansi" and env.render_mode != "ansi":
             raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
         numbers: Any = env.action_space

@@ -5,7 +5,7 @@ for a warm start.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -46,30 +46,12 @@ def random_action(env: TextGym, rng: np.random.Generator) -> str:
 def difficulty(env: TextGym) -> float:
     """How hard the present state is, for a curriculum or for results by difficulty; larger is harder.
 
-    Numbers of one environment can be compared with each other, and not with those of another one.
-
-    | environment | number |
-    |---|---|
-    | Sokoban | moves of a shortest solution |
-    | FrozenLake | moves of a shortest path, if nothing slips |
-    | Countdown | numbers to combine |
-    | TextWorld | commands of a plan to the end |
-    | Tools | calls that the shortest way still needs |
-    | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
-
-    Args:
-        env: A text environment after `reset`, in any wrappers. It is not changed.
+    Only numbers of one environment can be compared: Sokoban counts moves of a shortest solution, FrozenLake those of a
+    shortest path, Countdown numbers, TextWorld commands and Tools calls to the end, a shop what is asked for.
 
     Raises:
         NoOracleError: If the environment does not say. All bandits are equally hard.
         webshop.remote.HiddenGoalError: If the goal is on a server.
-
-    Example:
-        >>> import gymnasium
-        >>> env = gymnasium.make("ragen/FrozenLake-v0")
-        >>> _ = env.reset(seed=1)
-        >>> difficulty(env)
-        2.0
     """
     return float(_method(env, "difficulty")())
 
@@ -124,26 +106,20 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         ValueError: If `noise` is not a probability.
         NoOracleError: If the environment has no oracle.
     """
-    return _planned(env, actions_left, length, rng, noise, TextEnv.demonstrated_action)
+    return _planned(env, actions_left, length, rng, noise, TextEnv)
 
 
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
     """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
-    choose = getattr(type(env.unwrapped), "demonstrated_action", TextEnv.demonstrated_action)
-    return _planned(env, actions_left, length, rng, noise, choose)
+    return _planned(env, actions_left, length, rng, noise, type(env.unwrapped))
 
 
 def _planned(
-    env: TextGym,
-    actions_left: int,
-    length: int,
-    rng: np.random.Generator,
-    noise: float,
-    choose: Callable[[TextEnv, int, np.random.Generator, float], str],
+    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float, kind: type[Any]
 ) -> list[str]:
-    """Actions that are chosen one after the other on a copy with separate outcomes.
+    """Actions that the class `kind` demonstrates on a copy with separate outcomes.
 
     Spaces, spec and the generator of start states are shared: actions do not change them, and copying them would take
     twelve times as long as the rest.
@@ -159,7 +135,7 @@ def _planned(
     imagined = copy.deepcopy(game, memo)
     actions: list[str] = []
     for done in range(min(length, actions_left)):
-        actions.append(choose(imagined, actions_left - done, rng, noise))
+        actions.append(kind.demonstrated_action(imagined, actions_left - done, rng, noise))
         _, _, terminated, truncated, _ = imagined.step(actions[-1])
         if terminated or truncated:
             break

@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         words = f"watch the {policy} policy for one episode"
         watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
     one.add_argument("--delay", type=float, help="seconds between its moves (default 0.5 on a terminal, else 0)")
-    turns = one.add_argument_group("by hand or with --text, as in ragen_trl")
-    turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as the games' own)")
-    turns.add_argument("--max_actions_per_turn", type=_positive, help="actions per reply (default: the same)")
-    turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
+    one.add_argument("--no_think", action="store_true", help="no thought before the answer, by hand or with --text")
 
     rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
     rows.set_defaults(run=_baselines)
@@ -126,7 +122,7 @@ def _play(options: argparse.Namespace) -> None:
     limits = {"max_turns": max_actions, "max_actions_per_turn": 1, "max_actions": max_actions}
     as_model = options.text or policy is None
     if as_model:
-        limits = {name: getattr(options, name) or limit for name, limit in default_turns(env.spec).items()}
+        limits = default_turns(env.spec) | ({"max_actions": max_actions} if options.max_actions else {})
     game = Game(turns_of(env, **limits, think=as_model and not options.no_think), options.env)
     if policy is None:
         play(game, _read_line, _say, seed)
@@ -179,7 +175,7 @@ def _check(options: argparse.Namespace) -> int:
     _say(f"{options.env}: {faults or 'no'} fault{'s' * (faults != 1)} in {len(lines)} checks")
     if options.json is not None:
         found = {"env": options.env, "env_kwargs": options.env_kwargs, "episodes": options.episodes, "faults": faults}
-        options.json.write_text(json.dumps({**found, "lines": [asdict(line) for line in lines]}, indent=2) + "\n")
+        options.json.write_text(json.dumps({**found, "lines": [line._asdict() for line in lines]}, indent=2) + "\n")
     return int(faults > 0)
 
 

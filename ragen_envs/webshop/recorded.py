@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.errors import EnvError
@@ -44,36 +44,27 @@ class RecordedEpisode(NamedTuple):
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
-    """Reads a file of episodes.
-
-    Args:
-        path: JSON Lines with `states` and `actions`, lists of texts; see the module.
+    """Reads a file of episodes: JSON Lines with `states` and `actions`, lists of texts; see the module.
 
     Raises:
         RecordingError: If a line is something else, or if the file has no episode.
         OSError: If the file cannot be read.
     """
+    old, new = _TITLES
     episodes: list[RecordedEpisode] = []
     try:
         with open(path, encoding="utf-8-sig") as file:
-            for line in filter(str.strip, file):
-                episodes.append(_read(json.loads(line)))
+            for found in map(json.loads, filter(str.strip, file)):
+                pages = [new + page.removeprefix(old) if page.startswith(old) else page for page in found["states"]]
+                actions = tuple(action.strip() for action in found["actions"])
+                if not actions or len(pages) < len(actions):  # there may be one more, after the last action
+                    raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
+                episodes.append(RecordedEpisode(tuple(pages[: len(actions)]), actions))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         wanted = "each line is a JSON object with lists of texts, 'states' and 'actions' (of a .zip, unzip it first)"
         told = f"{os.fspath(path)}, episode {len(episodes) + 1}: {type(error).__name__}: {error}"
         raise RecordingError(f"{told}; {wanted}") from error
-    if not episodes:
-        raise RecordingError(f"{os.fspath(path)} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
     return tuple(episodes)
-
-
-def _read(found: Mapping[str, Any]) -> RecordedEpisode:
-    old, new = _TITLES
-    pages = [new + page.removeprefix(old) if page.startswith(old) else page for page in found["states"]]
-    actions = [action.strip() for action in found["actions"]]
-    if not actions or len(pages) < len(actions):  # there may be one more, after the last action
-        raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
-    return RecordedEpisode(tuple(pages[: len(actions)]), tuple(actions))
 
 
 def requests_of(shop: WebShop) -> list[str]:
@@ -125,7 +116,6 @@ class RecordedShop(TextEnv):
     Not registered: it needs a file.
     """
 
-    idle_info: ClassVar[Mapping[str, Any]] = {}
     learnt_for = ("ragen/WebShop-v0", {"parity": True, "observation_mode": "text_rich"})
 
     def __init__(

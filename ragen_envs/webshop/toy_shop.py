@@ -15,7 +15,6 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop.env import WebShop, asked_goal
-from ragen_envs.webshop.remote import ShopServerError
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     SEPARATOR,
@@ -117,7 +116,6 @@ class ToyShop(WebShop):
         self,
         split: str = "train",
         reward: str = "fixed",
-        base_url: str | None = None,
         max_steps: int | None = 5,
         render_mode: str | None = None,
     ) -> None:
@@ -126,7 +124,6 @@ class ToyShop(WebShop):
         Args:
             split: "train" (128 tasks), "eval" (the 256 evaluation prompts) or "all".
             reward: "fixed", "webshop", "tiered" or "success".
-            base_url: A running server with the toy catalogue and its human goals.
             max_steps: Valid actions after which an episode is truncated; None for no limit.
             render_mode: "ansi", "rgb_array" or None.
 
@@ -134,18 +131,10 @@ class ToyShop(WebShop):
             ValueError: If an argument is out of its range.
         """
         check_choice("split", split, SPLITS)
-        here = base_url is None
-        super().__init__(
-            catalog="toy" if here else None,
-            human_goals=True if here else None,
-            reward=reward,
-            base_url=base_url,
-            max_steps=max_steps,
-            render_mode=render_mode,
-        )
+        super().__init__("toy", reward=reward, max_steps=max_steps, human_goals=True, render_mode=render_mode)
         self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.split = split
-        self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
+        self._goals: tuple[int, ...] = ()
 
     @property
     def instruction(self) -> str:
@@ -167,7 +156,7 @@ class ToyShop(WebShop):
         return self._hits
 
     def count(self) -> int:
-        """Number of tasks of the split. It asks the store."""
+        """Number of tasks of the split."""
         return len(self._tasks())
 
     def best_action(self, actions_left: int) -> str:
@@ -227,14 +216,8 @@ class ToyShop(WebShop):
         return {"goal": goals[index]}
 
     def _tasks(self) -> tuple[int, ...]:
-        """The goals of the split. The store is asked once."""
+        """The goals of the split."""
         if not self._goals:
-            about = self.about()
-            if (found := (about["catalog"], about["goals"])) != ("toy", TASKS):
-                raise ShopServerError(
-                    f"the store at {self.store.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
-                    f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there"
-                )
             kept = evaluation_goals(TASKS)
             others = tuple(goal for goal in range(TASKS) if self.split == "all" or goal not in kept)
             self._goals = kept if self.split == "eval" else others
