@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_choice, check_probability
-from ragen_envs.bandit.picture import draw_bandit
+from ragen_envs.render import draw_bandit
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 

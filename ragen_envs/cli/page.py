@@ -73,8 +73,8 @@ def _facts(name: str, env: gymnasium.Env[Any, Any], spec: EnvSpec) -> str:
         "Observation space": _space(env.observation_space),
         "Import": f'`gymnasium.make("{name}")`',
         "Registered": f"`{made_by}`{given}{limit}",
-        "Render modes": _codes(inner.metadata.get("render_modes", ())),
-        "Options of `reset`": _codes(inner.option_names) if isinstance(inner, TextEnv) else "",
+        "Render modes": ", ".join(map(_code, inner.metadata.get("render_modes", ()))),
+        "Options of `reset`": ", ".join(map(_code, inner.option_names)) if isinstance(inner, TextEnv) else "",
         "Oracle": _written("best_action", inner),
         "Thoughts that explain it": _written("explain", inner),
         "Difficulty of a state": _written("difficulty", inner),
@@ -102,12 +102,12 @@ def _argument_table(made_by: Callable[..., Any], given: Mapping[str, Any]) -> st
         parts = _ARGUMENT.split(block[1])[1:] if block else []
         new = {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
         meanings = new | meanings
-    lines = []
+    lines, bar = [], "\\|"  # which does not end a cell
     for parameter in inspect.signature(made_by).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             default = given.get(parameter.name, parameter.default)
             code = "must be given" if default is parameter.empty else _code(repr(default))
-            lines.append(f"| `{parameter.name}` | {code} | {_cell(meanings.get(parameter.name, ''))} |")
+            lines.append(f"| `{parameter.name}` | {code} | {meanings.get(parameter.name, '').replace('|', bar)} |")
     return "\n".join(["| argument | default | |", "|---|---|---|", *lines]) if lines else "None."
 
 
@@ -168,16 +168,7 @@ def _arguments(given: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in given.items())
 
 
-def _codes(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 def _code(text: str) -> str:
     """Code in a cell."""
     fence = "``" if "`" in text else "`"
-    return f"{fence}{_cell(text)}{fence}"
-
-
-def _cell(text: str) -> str:
-    """A text that does not end its cell."""
-    return text.replace("|", "\\|")
+    return f"{fence}{text}{fence}".replace("|", "\\|")
