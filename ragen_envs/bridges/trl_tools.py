@@ -8,7 +8,6 @@ A row of the dataset is one start state:
 """
 
 import functools
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -64,11 +63,8 @@ class ToolEnvironment:
         """
         if seed is None:
             raise ValueError(f"the row {sorted(row)} has no seed; give the dataset a column 'seed' of start states")
-        if isinstance(seed, bool) or seed != int(seed):
-            raise ValueError(f"seed={seed!r} must be an integer; correct the dataset's column 'seed'")
-        seed = int(seed)  # a data set may have NumPy's integers
         options = {"outcome_seed": int(self._outcome_random.integers(2**63))}
-        observation, _ = self._env.reset(seed=seed, options=options)
+        observation, _ = self._env.reset(seed=int(seed), options=options)  # a data set may have NumPy's integers
         self._over = self.success = False
         self.episode_return, self.actions_left = 0.0, allowed_actions(self._env, self._max_actions)
         names = [f"Actions: {', '.join(self._game.actions)}"] if self._game.actions else []
@@ -124,15 +120,8 @@ def trl_environment(
 
     Raises:
         ValueError: If `max_actions` is below 1; when the factory is called, if `env` does not make a `TextEnv`.
-        gymnasium.error.Error: If the id is unknown.
-        ModuleNotFoundError: If its module is not there.
     """
     check_limit("max_actions", max_actions)
-    if isinstance(env, str):  # an unknown id fails here, not in the trainer
-        module, _, name = env.rpartition(":")
-        if module:
-            importlib.import_module(module)
-        gymnasium.spec(name)
     # A group may be spread over processes: each has the rank that torchrun and accelerate give it.
     outcome_seeds = np.random.SeedSequence((outcome_seed, int(os.environ.get("RANK", "0"))))
     return functools.partial(ToolEnvironment, env, max_actions, outcome_seeds)

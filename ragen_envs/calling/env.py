@@ -15,7 +15,7 @@ import gymnasium
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
-from ragen_envs.calling.results import as_text
+from ragen_envs.calling.results import as_text, cut
 from ragen_envs.calling.schema import Schema, ToolSignatureError
 from ragen_envs.calling.tool import Tool, ToolError, read_action, write_answer, write_call
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
@@ -175,12 +175,7 @@ class ToolEnv(TextEnv):
         return as_text(found)
 
     def _shown(self, text: str) -> str:
-        """The text within its limit. A tool's half of a surrogate pair is no character, and cannot be tokenised."""
-        text = text.encode("utf-8", "replace").decode()
-        if len(text) <= self.max_result_length:
-            return text
-        note = f"\n[{len(text)} characters, cut]"
-        return text[: self.max_result_length - len(note)] + note
+        return cut(text, self.max_result_length)
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

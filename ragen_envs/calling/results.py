@@ -37,6 +37,15 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def cut(text: str, most: int) -> str:
+    """The text within a limit, with a note where it is cut. Half of a surrogate pair, which is no character, is "?"."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= most:
+        return text
+    note = f"\n[{len(text)} characters, cut]"
+    return text[: most - len(note)] + note
+
+
 def content_text(result: Any) -> str:
     """The text of a tool's result in any form of the Model Context Protocol; other values as `as_text` writes them.
 

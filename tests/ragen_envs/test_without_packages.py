@@ -11,14 +11,12 @@ import pytest
 from ragen_envs import (
     MissingTextWorldError,
     OpenEnvText,
-    OpenEnvTools,
     Tau2,
     openenv_environment,
 )
 
 NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("openenv.core", "openenv", lambda: OpenEnvText("http://127.0.0.1:9")),
-    ("openenv.core", "openenv", lambda: OpenEnvTools("http://127.0.0.1:9")),
     ("openenv.core", "openenv", lambda: openenv_environment("ragen/Bandit-v0")),
     ("tau2.gym.gym_agent", "tau2", lambda: Tau2("mock", user="gpt-4.1")),
 ]
