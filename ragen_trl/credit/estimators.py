@@ -66,6 +66,7 @@ def advantages_in_groups(rollout: RolloutBatch, args: StarPOConfig) -> torch.Ten
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
     else:
+        assert args.advantage == "mt_grpo", args.advantage
         earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
         earlier[:, -1:] = False
         outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
@@ -104,6 +105,7 @@ def critic_credit(
     if args.advantage == "bi_level_gae":
         discounts = args.turn_gamma, args.gamma, args.gae_lambda
         return *bi_level_gae(turn_rewards, values, turn_ids, *discounts, bootstrap), sampled
+    assert args.advantage == "turn_gae", args.advantage
     turn_values = torch.zeros_like(turn_rewards)
     turn_values[played] = values[first]
     by_turn = gae(turn_rewards, turn_values, played, args.turn_gamma, args.turn_lambda, bootstrap)

@@ -21,10 +21,9 @@ _PACKAGES = ("ragen-trl", "trl", "transformers", "torch", "gymnasium", "peft", "
 
 def provenance() -> dict[str, Any]:
     """``command``, ``commit`` (``+changes`` if its code has any), ``created``, ``versions``, ``machine``."""
+    command = shlex.join(["python", "-m", "ragen_trl", *sys.argv[1:]])
     return {
-        "command": re.sub(
-            r"(--\w*token)[ =]\S+", r"\1 SECRET", shlex.join(["python", "-m", "ragen_trl", *sys.argv[1:]])
-        ),
+        "command": re.sub(r"(--\w*token)[ =]\S+", r"\1 SECRET", command),
         "commit": commit_of(Path(__file__)),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **_versions()},
