@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import gymnasium
 
 from ragen_envs.any_text import AnyText
+from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import default_turns
 from ragen_envs.bridges.trl_tools import Maker
 from ragen_envs.calling.env import MAX_CALL_LENGTH
@@ -72,18 +73,19 @@ class OpenEnvText(TextEnv):
             observation: The field of an observation that is the text.
             instruction: The first line that a model sees.
             timeout: Seconds that the server may take for an answer.
-            max_observation_length: Characters of an observation that are shown; the rest is cut.
+            max_observation_length: Characters of an observation that are shown, at least 40.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
             ImportError: Without OpenEnv.
             RuntimeError: If the server does not answer, now or later, or has no room for another session.
-            ValueError: At a reset, if an observation has no such field of text.
+            ValueError: If the length is too small; at a reset, if an observation has no such field of text.
         """
         try:
             from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise ImportError(_MISSING) from error
+        check_integer("max_observation_length", max_observation_length, 40, "leaves no room for an observation")
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(max_observation_length, min_length=0)
         self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)

@@ -106,7 +106,6 @@ class Tau2(ToolEnv):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         self.close()
-        self._seed_to_hand_on()  # τ²-bench takes none; a reset without a seed draws it all the same
         name = self._names[int(self.np_random.integers(len(self._names)))]
         self._game = self._make(self._domain, name, max_steps=self._most, **self._arguments)
         seen, info = self._game.reset()
@@ -134,25 +133,18 @@ class Tau2(ToolEnv):
             if not run:
                 raise self._failure("breaks off")
             self._truncated = run["termination_reason"] == "max_steps"
-            reward_info = json.loads(info["reward_info"])
-            self._facts = {
-                **self._facts,
-                "termination_reason": run["termination_reason"],
-                "reward_info": reward_info,
-            }
+            facts = {"termination_reason": run["termination_reason"], "reward_info": json.loads(info["reward_info"])}
+            self._facts = {**self._facts, **facts}
         failed = isinstance(said, Call) and text.startswith("Error: ")
-        return (
-            self._shown(text or "The conversation is over."),
-            float(reward),
-            bool(over) and not self._truncated,
-            {
-                "success": bool(over) and reward >= 1,
-                "action_is_effective": not failed,
-                "tool": said.name if isinstance(said, Call) else "",
-                "tool_failed": failed,
-                "env_info": self._facts,
-            },
-        )
+        told = {
+            "success": bool(over) and reward >= 1,
+            "action_is_effective": not failed,
+            "tool": said.name if isinstance(said, Call) else "",
+            "tool_failed": failed,
+            "env_info": self._facts,
+        }
+        shown = self._shown(text or "The conversation is over.")
+        return shown, float(reward), bool(over) and not self._truncated, told
 
     def _idle(self) -> dict[str, Any]:
         return {**super()._idle(), "env_info": self._facts}

@@ -8,12 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from ragen_envs import (
-    MissingTextWorldError,
-    OpenEnvText,
-    Tau2,
-    openenv_environment,
-)
+from ragen_envs import MissingTextWorldError, OpenEnvText, Tau2, openenv_environment
 
 NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("openenv.core", "openenv", lambda: OpenEnvText("http://127.0.0.1:9")),
