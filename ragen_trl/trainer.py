@@ -135,7 +135,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         beta, args.beta = args.beta, 0.0
         super().__init__(
             model=model,
-            reward_funcs=[checks.environment_return, *self._extra],
+            reward_funcs=[checks.environment_return, *map(checks.finite_rewards, self._extra)],
             args=args,
             train_dataset=self._tasks.rows,
             eval_dataset=self._tasks.evaluation_rows(eval_dataset),
@@ -646,10 +646,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         trained, _ = self.model.training, self.model.eval()
         try:
             figures = {f"{metric_key_prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}
+            self.log(figures)  # TRL adds the metrics of the mode that the model is in
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, figures)
         finally:
             self.model.train(trained)
-        self.log(figures)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, figures)
         return figures
 
     def _evaluated(self, dataset: Dataset, at_once: int) -> dict[str, float]:

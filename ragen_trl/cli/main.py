@@ -30,8 +30,8 @@ _EXAMPLES = """
   accelerate launch --num_processes 2 -m ragen_trl train
 """
 _FOR_ALL = """
---config FILE reads options from YAML lines 'option: value'; the command line overrides it. FILE may also be the name of
-published settings: {presets}.
+--config FILE reads options from YAML lines 'option: value'; the command line overrides it. For train FILE may also be
+the name of published settings: {presets}.
 There are also all options of TRL's GRPOConfig, such as --output_dir, --seed, --report_to and --use_vllm: see TRL's
 documentation. Of train: --dry-run prints what would be done and does nothing.
 The embedded model, some environments and a saved model's play.json have defaults of their own; --dry-run shows what

@@ -32,6 +32,8 @@ from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.players import EvalPlan, api_name
 from ragen_trl.rollout.environments import EnvSpec, load_play_options, make_turns
 from ragen_trl.rollout.seeds import evaluation_seeds
+from ragen_trl.system.processes import launched
+from ragen_trl.training.checks import check_loss_type
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
@@ -108,8 +110,12 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
     parser.take(options_for(given, env, algo))
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     plain = {name: None if default is MISSING else default for name, default in plain.items()}
+    if launched() > 1 and "ddp_timeout" not in given:  # processes play unequal numbers of turns
+        plain["ddp_timeout"] = 86_400
+        parser.set_defaults(ddp_timeout=86_400)
     parsed, options = parser.read(words)
     args = parsed[-1]
+    check_loss_type(args)
     if isinstance(parsed[0], RunArguments) and parsed[0].eval_env_kwargs is None:
         parsed[0].eval_env_kwargs = evaluation_kwargs(env, args.env_kwargs or {}) or None
     check_env(env, args)
@@ -159,7 +165,8 @@ def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
     kwargs = task.pop("env_kwargs", None) or {}
     args: dict[str, StarPOConfig] = {}
     for name, model in players.items():
-        usual = defaults(env, model) | task | _only(records.get(name, {}), MANNER)
+        manner = {name: value for name, value in defaults(env, model).items() if name not in _TASK}
+        usual = manner | task | _only(records.get(name, {}), MANNER)
         parser = OptionParser([EvaluationArguments, ApiArguments, StarPOSConfig])
         parser.set_defaults(**{"output_dir": "", **_only(usual, option_names(StarPOSConfig)), "env_kwargs": None})
         parser.take(given)

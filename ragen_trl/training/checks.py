@@ -8,12 +8,14 @@ from typing import Any, NoReturn, TypeAlias, get_args
 
 import torch
 from transformers import PreTrainedModel
+from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.algorithms.losses import Kind
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.training.launch import use_one_device
+from ragen_trl.trajectory import Trajectory
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
@@ -35,8 +37,7 @@ def own_arguments(kind: Any, args: Any) -> StarPOConfig:
             f"args is a {type(args).__name__}, most of whose options {kind.__name__} does not read; make a "
             f"{args._trainer} with it"
         )
-    if args.loss_type not in get_args(Kind):
-        raise OptionError(f"loss_type is {args.loss_type!r}; choose one of {', '.join(get_args(Kind))}")
+    check_loss_type(args)
     own = copy.copy(args)
     for name, value in vars(args).items():
         if isinstance(value, dict | list):
@@ -45,9 +46,42 @@ def own_arguments(kind: Any, args: Any) -> StarPOConfig:
     return own
 
 
+def check_loss_type(args: StarPOConfig) -> None:
+    """Raise `OptionError` unless `losses.policy_loss` knows the loss that the options name."""
+    if args.loss_type not in get_args(Kind):
+        raise OptionError(f"loss_type is {args.loss_type!r}; choose one of {', '.join(get_args(Kind))}")
+
+
 def environment_return(episode_return: list[float], **_: Any) -> list[float]:
     """The first reward function that TRL gets: each trajectory's undiscounted return, format penalties included."""
     return episode_return
+
+
+def finite_rewards(function: RewardFunction) -> RewardFunction:
+    """The reward function, with a check that names it: a NaN in its list TRL would take for ``None``, no score."""
+    if isinstance(function, str | torch.nn.Module):
+        return function
+    name = get_callable_name(function)
+
+    def checked(rewards: Any, trajectories: Sequence[Trajectory]) -> list[Any]:
+        listed = list(rewards)
+        for reward, one in zip(listed, trajectories, strict=False):  # TRL counts them
+            if reward is not None and not math.isfinite(reward):
+                raise UserError(
+                    f"reward function {name} returned {reward} for a trajectory of seed {one.seed} with return "
+                    f"{one.episode_return:g}; return a finite number, or None for no score"
+                )
+        return listed
+
+    def called(**columns: Any) -> list[Any]:
+        return checked(function(**columns), columns["trajectory"])
+
+    async def awaited(**columns: Any) -> list[Any]:
+        return checked(await function(**columns), columns["trajectory"])
+
+    made = awaited if is_async_callable(function) else called
+    made.__name__ = name
+    return made
 
 
 def check_launch(trainer: Any) -> None:

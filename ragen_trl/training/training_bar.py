@@ -14,7 +14,7 @@ class TrainingBar(ProgressCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show them."""
-        values = {name: f"{logs[name]:.3g}" for name in self.shown if name in (logs or {})}
+        values = {name: f"{logs[name]:.3g}" for name in self.shown if (logs or {}).get(name) is not None}
         if self.training_bar is not None and values:
             self.training_bar.set_postfix(values)
 

@@ -90,7 +90,7 @@ def test_two_processes_make_the_run_folder_of_one(tmp_path: Path) -> None:
 
     alone, together = summary_of(one), summary_of(two)
     more = together.pop("config").keys() - alone.pop("config").keys()
-    assert more == {"use_cpu"}
+    assert more == {"use_cpu", "ddp_timeout"}
     assert form(together) == form(alone)
     assert (alone["num_processes"], together["num_processes"]) == (1, 2)
     assert together["trajectories"] == alone["trajectories"] == {"sampled": 48, "used": 48}

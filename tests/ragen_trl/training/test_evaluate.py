@@ -47,6 +47,22 @@ def test_an_evaluation_changes_no_bit_of_the_training(tmp_path: Path) -> None:
     assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
 
 
+def asking(trajectory: list[Trajectory], log_metric: Any, **_: Any) -> list[float]:
+    log_metric("asked", 1.0)
+    return [0.0] * len(trajectory)
+
+
+def test_an_evaluation_between_two_logs_takes_no_metric_of_the_training(tmp_path: Path) -> None:
+    """Regression: its row took what the updates before it had to log, and left out its own reward functions'."""
+    schedule: dict[str, Any] = {"max_steps": 4, "logging_steps": 4, "eval_strategy": "steps", "eval_steps": 2}
+    trainer = small_trainer(tmp_path, lottery(draws=3), reward_funcs=[asking], num_eval_seeds=8, **schedule)
+    trainer.train()
+    rows = trainer.state.log_history
+    evaluated = next(row for row in rows if row["step"] == 2)
+    assert "eval_asked" in evaluated and all(name.startswith("eval_") for name in evaluated.keys() - {"step", "epoch"})
+    assert {"asked", "entropy", "success"} <= next(row for row in rows if "loss" in row).keys()
+
+
 def test_another_data_set_is_logged_under_its_prefix(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, LAKE, num_eval_seeds=8)
     metrics = trainer.evaluate(trainer._tasks.evaluation_rows().select(range(4)), metric_key_prefix="eval_two")

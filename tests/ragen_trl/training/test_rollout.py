@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -198,6 +199,16 @@ def test_rewards_are_added_up_and_then_normalised(tmp_path: Path) -> None:
     assert {"completions", "completion_ids", "trainer_state", "log_metric", "log_extra"} <= columns.keys()
     row = trainer.state.log_history[0]
     assert row["success"] == sum(one.success for one in trainer.played) / 16  # the environment's
+
+
+async def later(trajectory: list[Trajectory], **_: Any) -> list[float]:
+    return [math.nan] * len(trajectory)
+
+
+@pytest.mark.parametrize("function", [later, partial(lambda trajectory, **_: [None, math.nan] * 8)])
+def test_nan_from_a_reward_function_is_an_error_and_no_missing_score(tmp_path: Path, function: Any) -> None:
+    with pytest.raises(UserError, match="function (later|<lambda>) returned nan for a trajectory of seed"):
+        run(tmp_path, lottery(), reward_funcs=[function], max_steps=1)
 
 
 # Environments that fail
