@@ -60,6 +60,16 @@ def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: 
         assert [both[name].max_reply_length for name in (model, other)] == [33, 44]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_models_without_a_record_play_one_task_in_either_order(tmp_path: Path, first: int) -> None:
+    """Regression: the embedded model's easier limits held for it alone, in a table that told those of the first."""
+    (tmp_path / "config.json").write_text(json.dumps({"ragen_embedded": True}))
+    models = [str(tmp_path), "hub/model"]
+    both = plan("--model", models[first], models[1 - first], "--env", LAKE)
+    limits = {(one.max_turns, one.max_actions_per_turn, one.max_actions) for one in both.args.values()}
+    assert limits == {(both.task()["max_turns"], both.task()["max_actions_per_turn"], both.task()["max_actions"])}
+
+
 def test_without_env_a_model_plays_where_it_was_trained(tmp_path: Path) -> None:
     lake = trained(tmp_path / "lake", LAKE, env_kwargs={"size": 5})
     bandit = trained(tmp_path / "bandit", BANDIT)

@@ -31,6 +31,8 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "ppo"], {}, "algo is 'ppo'; choose one of starpo, starpo-s"),
         (["--algo", "starpo"], {"beta1": 0.3}, "the config file has beta1"),
+        (["--loss_type", "bnpo"], {}, "loss_type is 'bnpo'; choose one of grpo, dapo"),
+        (["--loss_type", "dr_grpo"], {"max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
     ],
 )
 def test_a_wrong_option_is_named(argv: list[str], given: dict[str, Any], words: str) -> None:
