@@ -15,6 +15,7 @@ from ragen_trl.policies.models import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.episode import Outcome, tools_of
+from ragen_trl.system.processes import launched
 
 _HEAD_TOKENS, _HEAD_WORDS = 4096, 32768  # TRL computes the head of a model in tiles
 
@@ -121,7 +122,7 @@ def memory(
 
 def shares() -> tuple[int, int, int]:
     """Among how many processes ``accelerate launch`` divides weights, gradients and the optimizer's moments."""
-    processes, stage = int(os.environ.get("WORLD_SIZE", "1")), 0
+    processes, stage = launched(), 0
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
         stage = 3
     elif os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":

@@ -165,7 +165,7 @@ def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
     kwargs = task.pop("env_kwargs", None) or {}
     args: dict[str, StarPOConfig] = {}
     for name, model in players.items():
-        manner = {name: value for name, value in defaults(env, model).items() if name not in _TASK}
+        manner = {option: value for option, value in defaults(env, model).items() if option not in _TASK}
         usual = manner | task | _only(records.get(name, {}), MANNER)
         parser = OptionParser([EvaluationArguments, ApiArguments, StarPOSConfig])
         parser.set_defaults(**{"output_dir": "", **_only(usual, option_names(StarPOSConfig)), "env_kwargs": None})

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ragen_envs import commit_of
+from ragen_trl.system.processes import launched
 
 _PACKAGES = ("ragen-trl", "trl", "transformers", "torch", "gymnasium", "peft", "accelerate", "numpy")
 
@@ -30,7 +31,7 @@ def provenance() -> dict[str, Any]:
         "machine": {
             "cpus": os.cpu_count(),
             "threads": torch.get_num_threads(),
-            "processes": int(os.environ.get("WORLD_SIZE", "1")),  # of accelerate's or torch's launcher
+            "processes": launched(),
             "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.machine()}",
         },

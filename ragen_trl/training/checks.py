@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, get_args
 
@@ -14,6 +13,7 @@ from ragen_trl.algorithms.losses import Kind
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.rollout.interfaces import Start
+from ragen_trl.system.processes import launched
 from ragen_trl.training.launch import use_one_device
 from ragen_trl.trajectory import Trajectory
 
@@ -91,9 +91,9 @@ def check_launch(trainer: Any) -> None:
             "no parameter of the model is trainable, so a run would learn nothing; load an adapter with "
             "is_trainable=True, or call requires_grad_(True)"
         )
-    if int(os.environ.get("WORLD_SIZE", "1")) > trainer.accelerator.num_processes:
+    if launched() > trainer.accelerator.num_processes:
         raise OptionError(
-            f"launched as {os.environ['WORLD_SIZE']} processes that are not connected: each would train alone, "
+            f"launched as {launched()} processes that are not connected: each would train alone, "
             "into the same folder; on the CPU set use_cpu=True and launch with torchrun"
         )
     if trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
