@@ -172,11 +172,13 @@ class Sessions:
                 row = database.execute("SELECT value FROM sessions WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise UnknownSessionError(name)
-            new = change(Visit.read(row[0]))
+            old = Visit.read(row[0])
+            new = change(old)
+            text = row[0] if new is old else new.as_json()  # most requests only look
             with self._database() as database:
                 done = database.execute(
                     "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?",
-                    (new.as_json(), time.time(), name, row[0]),
+                    (text, time.time(), name, row[0]),
                 )
             if done.rowcount:
                 return new
