@@ -32,7 +32,7 @@ _SO = (", so I do", ". I go on with", ", so my command is", ". Next comes", ", s
 
 
 def adventure_thought(env: Any, actions: Sequence[str], rng: np.random.Generator) -> str:
-    """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
+    """One or two sentences that end with the first of `actions`; see `TextEnv.explain`."""
     scene, action = env.scene, actions[0]
     if scene.won or scene.lost:
         return f"The game is over, and I try {action}."

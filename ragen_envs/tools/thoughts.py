@@ -10,7 +10,7 @@ from ragen_envs.wording import TRIALS, pick
 
 
 def call_thought(env: Any, actions: Sequence[str], rng: np.random.Generator) -> str:
-    """One or two sentences that end with the name of the first call's tool; see `thoughts.explain`."""
+    """One or two sentences that end with the name of the first call's tool; see `TextEnv.explain`."""
     made = read_action(actions[0])
     if made is None or isinstance(made, str):
         return pick(rng, "Nothing more can be done, so I answer.", "I can do no more, and I answer.", "I answer.")

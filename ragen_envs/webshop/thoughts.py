@@ -39,7 +39,7 @@ _MOST_WORDS = 4  # of a request in a sentence
 
 
 def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator) -> str:
-    """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
+    """One or two sentences that end with the first of `actions`; see `TextEnv.explain`."""
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, what = action.partition(":")
     if verb == "search":
@@ -85,7 +85,7 @@ def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.
 
 
 def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generator) -> str:
-    """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
+    """One or two sentences that end with the first of `actions`; see `TextEnv.explain`."""
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, label = action.removesuffix("]").lower().partition("[")
     if verb == "search":

@@ -94,7 +94,7 @@ class ToyShop(WebShop):
     `available_actions`: a named tuple whose clickables, and buyable, are the ids that can be clicked and bought;
     has_filters is true after a search.
     `goal_id`: number of the task. `url`: address of the page in the store. `faults`: what is wrong with the episode so
-    far, see `webshop.faults`; () after the right purchase. `request`: what is wanted, as the first line says it.
+    far, as in WebShop; () after the right purchase. `request`: what is wanted, as the first line says it.
 
     ## Arguments
     See `__init__`.

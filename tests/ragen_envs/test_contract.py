@@ -14,7 +14,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, TextEnv, ToolTurns
+from ragen_envs.cli.page import describe
 from ragen_envs.oracles import best_action, random_action
+from tests.support.project import ROOT
 from tests.support.ragen_envs.registered import EVERY_INFO, around, every_id, every_turns, make, turn_info
 
 SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/WebShop-v0"}
@@ -292,3 +294,11 @@ def test_a_vector_plays_as_its_environments_do(env_id: str) -> None:
         if (terminated | truncated).any():
             break
     vector.close()
+
+
+@every_id
+def test_the_page_of_a_game_says_what_its_class_says(env_id: str) -> None:
+    """The numbers of baselines aside, which are measured elsewhere."""
+    page = (ROOT / "docs" / "environments" / f"{env_id.removeprefix('ragen/')}.md").read_text(encoding="utf-8")
+    sections = describe(env_id).split("\n## ")[1:]
+    assert [one for one in sections if not one.startswith("Baselines") and one.strip() not in page] == []
