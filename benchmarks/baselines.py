@@ -17,7 +17,8 @@ from ragen_envs import wilson_interval
 from ragen_envs.baselines import default_horizon, measure
 from ragen_envs.webshop.shoppers import scripted_shop_action, scripted_toy_action
 
-GAMES = ("Bandit", "BanditRev", "Countdown", "FrozenLake", "Sokoban", "SokobanLarge", "Tools")
+GAMES = ("Bandit", "BanditRev", "Countdown", "FrozenLake", "FrozenLakeNotSlippery", "Sokoban", "SokobanLarge", "Tools")
+HELD_OUT = ("unseen_tools", "unseen_domain")  # splits of Tools
 SHOPS = {"ragen/ToyShop-v0": ("eval", scripted_toy_action), "ragen/WebShop-v0": ("test", scripted_shop_action)}
 
 
@@ -30,6 +31,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for env in (f"ragen/{name}-v0" for name in GAMES):
         rows += [measure(env, name, episodes=8 if asked.smoke else 2048).as_dict() for name in ("random", "oracle")]
+    for split in HELD_OUT:
+        kwargs, episodes = {"split": split}, 8 if asked.smoke else 1000
+        for name in ("random", "oracle"):
+            rows.append(measure("ragen/Tools-v0", name, episodes=episodes, env_kwargs=kwargs).as_dict())
     for env, (split, rule) in SHOPS.items():
         kwargs, episodes = {"split": split}, 4 if asked.smoke else 500 if "Web" in env else 256
         for name in ("random", "oracle"):
@@ -60,12 +65,13 @@ def shown(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """One row an environment."""
     games: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        games.setdefault(row["env"], {})[row["policy"]] = row
+        split = row["env_kwargs"].get("split", "")
+        games.setdefault(f"`{row['env']}` {split}".strip(), {})[row["policy"]] = row
     lines = []
     for env, found in games.items():
         cells = {name: f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for name, row in found.items()}
         rates = [cells.get(name, "") for name in ("random", "scripted rule", "oracle")]
-        lines.append([f"`{env}`", found["random"]["horizon"], *rates, found["random"]["n"]])
+        lines.append([env, found["random"]["horizon"], *rates, found["random"]["n"]])
     return table(["id", "actions", "random", "scripted rule", "oracle", "n"], lines, "Success [95 % interval].")
 
 
