@@ -30,9 +30,9 @@ from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+from scipy.special import stdtrit
 from settings import DATA, FASTER, HERE, MODEL, NEEDED, Run, questions, read, runs_of, small
 
-from ragen_trl.evaluation.intervals import t_quantile
 from ragen_trl.system.atomic import write_atomically
 
 BENCHMARKS = Path(__file__).resolve().parent
@@ -319,7 +319,7 @@ def t_interval(values: Sequence[float], least: float = 0.0) -> Interval:
         (-0.484, 4.484)
     """
     mean, n = fmean(values), len(values)
-    arm = max(t_quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else 0.0, least)
+    arm = max(stdtrit(n - 1, 0.975) * stdev(values) / math.sqrt(n) if n > 1 else 0.0, least)
     return Interval(mean, mean - arm, mean + arm, n)
 
 

@@ -18,7 +18,7 @@ PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
 CEILINGS = {
     "ragen_envs": (10_850, 7_500),
     "webshop_server": (4_950, 4_200),
-    "ragen_trl": (13_060, 13_000),
+    "ragen_trl": (13_000, 13_000),
     "benchmarks": (4_500, 4_500),
     "tests": (24_250, 20_000),
     "words of pages": (61_000, 35_000),

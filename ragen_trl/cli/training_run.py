@@ -5,7 +5,6 @@ Each stage writes its result to the run folder, whole or not at all; the same co
 
 import copy
 import json
-import math
 import re
 import shutil
 import statistics
@@ -290,10 +289,6 @@ def _summary(
     args, history = trainer.args, trainer.state.log_history
     steps = [row["step_time"] for row in history if row.get("step_time")] or [0.0]
     seconds = {"total": total, "step_median": statistics.median(steps)}  # total: of the last command
-    counted = {"sampled": "trajectories_sampled", "used": "trajectories_used"}
-    rollouts = math.ceil(trainer.state.global_step / args.steps_per_rollout)
-    means = {each: [row[f"filter/{key}"] for row in history if f"filter/{key}" in row] for each, key in counted.items()}
-    trajectories = {each: round(statistics.mean(rows) * rollouts) if rows else 0 for each, rows in means.items()}
     summary = {
         **provenance(),
         "seed": args.seed,
@@ -309,12 +304,9 @@ def _summary(
         "config": _config(args),
         "results": results,
         "seconds": seconds,
-        "trajectories": trajectories,  # refills included; A*-PO's reference episodes apart
     }
     if isinstance(trainer, AStarPOTrainer):
         summary["reference"] = trainer.values[0].summary()
-        played = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
-        trajectories |= {"reference": round(played[-1])} if played else {}
     return summary
 
 

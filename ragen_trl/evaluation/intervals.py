@@ -7,37 +7,14 @@ Statistics and Methodology 7:334). A variance from few start states is uncertain
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import Any
+
+from scipy.special import stdtrit
 
 from ragen_envs import wilson_score
 
 _Z = NormalDist().inv_cdf(0.975)
-
-
-@lru_cache(maxsize=256)
-def t_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t with ``freedom`` degrees of freedom.
-
-    Bisection of the exact probability P(|T| <= t), with t = √freedom · tan θ (Abramowitz and Stegun, 26.7.3 and
-    26.7.4).
-
-    Example:
-        >>> [round(t_quantile(freedom), 3) for freedom in (1, 2, 7, 30)]
-        [12.706, 4.303, 2.365, 2.042]
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        square, odd = math.cos(angle) ** 2, freedom % 2
-        term, series = (math.cos(angle) if odd else 1.0), 0.0
-        for power in range(1 + odd, freedom, 2):
-            series += term
-            term *= square * power / (power + 1)
-        inside = 2 / math.pi * (angle + math.sin(angle) * series) if odd else math.sin(angle) * series
-        low, high = (angle, high) if inside < 0.95 else (low, angle)
-    return math.sqrt(freedom) * math.tan(low)
 
 
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
@@ -75,7 +52,7 @@ def rate_interval(totals: Sequence[float], sizes: Sequence[int], most: float | N
     if count > 1 and (variance > 0 or 0 < rate < 1):
         most = n if most is None else most
         trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
-        trials = max(trials * (_Z / t_quantile(count - 1)) ** 2, least)
+        trials = max(trials * (_Z / stdtrit(count - 1, 0.975)) ** 2, least)
     return wilson_score(rate, trials)
 
 
@@ -107,7 +84,7 @@ def paired_difference(
     value, count = fmean(differences), len(differences) + 2
     squares = math.fsum(difference**2 for difference in differences) + 1
     error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
-    arm = t_quantile(max(1, len(differences) - 1)) * error
+    arm = stdtrit(max(1, len(differences) - 1), 0.975) * error
     return {"value": value, "low": max(-1.0, value - arm), "high": min(1.0, value + arm), "starts": len(differences)}
 
 

@@ -204,16 +204,12 @@ class ApiCache:
 
     def _found(self, request: dict[str, Any], new: Answer | None = None) -> Answer | None:
         """What is stored, after ``new`` where nothing was."""
-        key = _digest(request)
+        key = hashlib.sha256(json.dumps(request, sort_keys=True, allow_nan=False).encode()).hexdigest()
         with opened(self._path, _TABLE, "a cache of answers") as database:
             if new is not None:
                 database.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (key, new.text, new.cut))
             found = database.execute("SELECT reply, cut FROM answers WHERE request = ?", (key,)).fetchone()
         return None if found is None else Answer(found[0], bool(found[1]))
-
-
-def _digest(request: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(request, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 class ApiPolicy(Policy):

@@ -105,8 +105,6 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
         >>> interleave([3, 1], 8)
         [0, 0, 1, 0, 0, 0, 1, 0]
     """
-    if len(weights) == 1:
-        return [0] * count
     total = sum(map(Fraction, weights))
     shares = [Fraction(weight) / total for weight in weights]
     behind, turns = [Fraction(0)] * len(shares), list[int]()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from ragen_trl.errors import UserError
@@ -114,7 +114,8 @@ class StopOnInterrupt(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Between two rollouts everything is consistent: save here and stop, on all processes together."""
-        if self._anyone_stopped(args) and state.global_step % max(1, getattr(args, "steps_per_rollout", 1)) == 0:
+        ended = state.global_step % max(1, getattr(args, "steps_per_rollout", 1)) == 0
+        if ended and any(gather_object([self.stopped])):
             self.stopped = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -126,13 +127,6 @@ class StopOnInterrupt(TrainerCallback):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
-
-    def _anyone_stopped(self, args: Any) -> bool:
-        if not torch.distributed.is_initialized():
-            return self.stopped
-        flag = torch.tensor(int(self.stopped), device=args.device)
-        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-        return bool(flag.item())
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True

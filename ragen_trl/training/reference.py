@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
@@ -16,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from ragen_trl.system.atomic import replacing
-from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.shards import (
     any_nonzero,
     is_divided,
@@ -171,3 +171,10 @@ class Reference:
 
 def _plain_name(name: str) -> str:
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+
+
+def hash_weight(digest: Any, name: str, weight: torch.Tensor) -> None:
+    """Add a whole weight, with its name, dtype and shape, to a digest of ``hashlib``."""
+    digest.update(f"\n{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
+    for piece in weight.reshape(-1).split(1 << 22):  # elements hashed at a time
+        digest.update(memoryview(piece.view(torch.uint8).cpu().numpy()))

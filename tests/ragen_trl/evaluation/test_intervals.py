@@ -13,18 +13,7 @@ from ragen_trl.evaluation.intervals import (
     pass_at_k,
     rate_interval,
     ratio_variance,
-    t_quantile,
 )
-
-
-# Abramowitz and Stegun, table 26.10.
-@pytest.mark.parametrize(
-    ("freedom", "quantile"),
-    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (7, 2.365), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.980)],
-)
-def test_students_quantile(freedom: int, quantile: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
-    assert t_quantile(5000) == pytest.approx(1.960439, abs=1e-6)
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 1), (1, 1), (0, 40), (13, 40), (40, 40)])
