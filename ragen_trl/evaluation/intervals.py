@@ -52,7 +52,7 @@ def rate_interval(totals: Sequence[float], sizes: Sequence[int], most: float | N
     if count > 1 and (variance > 0 or 0 < rate < 1):
         most = n if most is None else most
         trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
-        trials = max(trials * (_Z / stdtrit(count - 1, 0.975)) ** 2, least)
+        trials = max(trials * (_Z / float(stdtrit(count - 1, 0.975))) ** 2, least)
     return wilson_score(rate, trials)
 
 
@@ -84,7 +84,7 @@ def paired_difference(
     value, count = fmean(differences), len(differences) + 2
     squares = math.fsum(difference**2 for difference in differences) + 1
     error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
-    arm = stdtrit(max(1, len(differences) - 1), 0.975) * error
+    arm = float(stdtrit(max(1, len(differences) - 1), 0.975)) * error
     return {"value": value, "low": max(-1.0, value - arm), "high": min(1.0, value + arm), "starts": len(differences)}
 
 
