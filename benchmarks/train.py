@@ -11,6 +11,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def collect(folder: Path) -> dict[str, Any]:
         played = play_held_out(policy, env, args, episodes)
         again = summarise(played)
         assert again.success == summary["results"][name]["success"], f"{name}: the saved model plays differently"
-        summary["unseen"][name] = summarise([t for t, new in zip(played, unseen, strict=True) if new]).as_dict()
+        summary["unseen"][name] = asdict(summarise([t for t, new in zip(played, unseen, strict=True) if new]))
     return {name: summary[name] for name in KEPT if name in summary}
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -191,7 +192,7 @@ def maker(evaluation: Mapping[str, Any]) -> Callable[[], gymnasium.Env[str, str]
 
 def figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """What is kept of an evaluation."""
-    found = summarise(trajectories).as_dict()
+    found = asdict(summarise(trajectories))
     return {name: rounded(found[name]) for name in _OF_AN_EVALUATION} | {
         "tokens_per_turn": rounded(found["reply_tokens"] / found["turns"])
     }

@@ -20,7 +20,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
 from datasets import Dataset
 from peft import PeftConfig
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
@@ -37,7 +37,7 @@ from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import advantages_in_groups, critic_advantages, uncertain_groups
-from ragen_trl.policies.models import check_policy, name_base_absolutely
+from ragen_trl.policies.models import check_policy, is_adapter, load_model, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
@@ -122,14 +122,16 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._extra = extra if isinstance(extra, list) else [extra]
         if readers is not None:  # one for each of TRL's functions, of which the environment's return is the first
             readers = [None, *(readers if isinstance(readers, list) else [readers])]
-        check_policy(model, args)
+        check_policy(model, args, peft_config is not None)
         warn_of_narrowed_sampling(args)
         self.pictures, processing_class = picture_processor(model, args, processing_class)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
-        if train_dataset is not None or len(self._tasks.specs) > 1:
-            args.shuffle_dataset = False  # TRL would mix rows of different rollouts
-        if isinstance(model, str):
+        name = model if isinstance(model, str) else None
+        if name is not None and is_adapter(name):  # of an earlier run: it goes on learning
+            model = load_model(name, trains=True)
+            processing_class = processing_class or AutoTokenizer.from_pretrained(name)
+        elif name is not None:
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL would load a second model for the KL: `Reference` keeps what training changes, of LoRA the adapter alone.
         beta, args.beta = args.beta, 0.0
@@ -154,9 +156,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._engine: Engine | None = None
         if self.use_vllm:
             self._engine = connect(self.vllm_generation, self.accelerator)
-        unlike = unlike_recorded(model if isinstance(model, str) else None, args)
+        unlike = unlike_recorded(name, args)
         if unlike and args.should_log:
-            logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
+            logger.warning("%s has learnt to play in another way, says its play.json: %s", name, unlike)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(

@@ -136,6 +136,7 @@ def _train(words: list[str]) -> int:
     from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.options import options_as_yaml, parse
     from ragen_trl.cli.training_run import check, default_folder, train
+    from ragen_trl.evaluation.tables import aligned
     from ragen_trl.reporting.report import results_table
 
     (run, warm, args), chosen = parse(given, rest, declared.RunArguments, declared.WarmStartConfig)
@@ -148,19 +149,19 @@ def _train(words: list[str]) -> int:
         return 0
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
     summary = train(run, warm, args, _say, as_yaml)
-    _say(f"{results_table(summary)}\nsummary: {folder / 'summary.json'}")
+    _say(f"{aligned(results_table(summary))}\nsummary: {folder / 'summary.json'}")
     _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
 
 
 def _warm_start(words: list[str]) -> int:
     given, words = _read(words)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     from ragen_trl.cli.options import options_as_yaml, parse
     from ragen_trl.errors import OptionError
     from ragen_trl.imitation.fine_tuning import warm_start
-    from ragen_trl.policies.models import check_model
+    from ragen_trl.policies.models import check_model, load_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
     (run, warm, args), chosen = parse(given, words, declared.ModelArguments, declared.WarmStartConfig)
@@ -174,7 +175,7 @@ def _warm_start(words: list[str]) -> int:
     else:
         check_model(run.model)
         tokenizer = AutoTokenizer.from_pretrained(run.model)
-        model = AutoModelForCausalLM.from_pretrained(run.model, dtype="float32")  # as in training
+        model = load_model(run.model, trains=True)
     warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
         write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from trl import GRPOConfig
 
@@ -25,14 +24,13 @@ from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.options import check_env
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
-from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
 from ragen_trl.errors import REPEAT, OptionError
 from ragen_trl.evaluation.evaluator import Row, held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile
 from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
-from ragen_trl.policies.models import check_model, check_policy, is_adapter, lora
+from ragen_trl.policies.models import check_model, check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
 from ragen_trl.reporting.report import write_report
@@ -80,8 +78,6 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     if run.model is not None:
         check_model(run.model)
-        if is_adapter(run.model) and run.lora_r:
-            raise OptionError(f"model {run.model!r} is an adapter, which goes on learning as it is; leave lora_r out")
     if run.monitor == "rollback":
         check_rollback(args)
     held_out = evaluated(run, args)
@@ -94,7 +90,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     evaluation_seeds(run.eval_episodes)
     if args.eval_strategy != "no":
         selection_seeds(args.num_eval_seeds)
-    check_policy(run.model, args)
+    check_policy(run.model, args, run.lora_r > 0)
 
 
 def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
@@ -139,7 +135,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     def evaluate(name: str, policy: Policy | str | None) -> None:
         episodes[name] = _play(folder, name, policy, run, held_out)
         found = judged(episodes[name])
-        results[name] = found.as_dict()
+        results[name] = asdict(found)
         say(f"{name:>8}: {found.in_words()}")
 
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
@@ -209,16 +205,12 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
     if run.consistency_weight:  # added to the environment's return; success ignores it
         args.reward_weights = [1.0, run.consistency_weight]
         bonuses = [consistency_reward]
-    learns: Any = model
-    if is_adapter(model):  # of an earlier run: it goes on learning
-        base = AutoModelForCausalLM.from_pretrained(str(base_model(model)), dtype="float32")
-        learns = PeftModel.from_pretrained(base, model, is_trainable=True)
     if run.eval_env_kwargs is not None and args.eval_strategy != "no":
         rows = quick_rows(run, args)
     kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
     adapter = lora(run.lora_r, run.lora_alpha)
     trainer: StarPOTrainer = kind(
-        learns, run.env, args, reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
+        model, run.env, args, reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
     steps = spread_steps(args.max_steps, run.record_rollouts, max(1, round(args.steps_per_rollout)))
     trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps, "trackio" in args.report_to))

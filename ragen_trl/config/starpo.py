@@ -75,8 +75,7 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
                 raise
         if has_default_length:
             self.max_steps = math.ceil(_ROLLOUTS * self.steps_per_rollout)
-        if self.num_train_seeds is not None or self.curriculum_rollouts:
-            self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
+        self.shuffle_dataset = False  # rows are in order; TRL would mix passes, and order a longer run in another way
         check_combinations(self)
 
     def _set_updates(self) -> None:

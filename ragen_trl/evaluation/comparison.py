@@ -9,6 +9,7 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
@@ -100,6 +101,6 @@ def _played(player: Player, plan: EvalPlan, file: EpisodeFile, starts: Starts, b
         "failures": Counter(row["error"] for row in rows if row["limit"] in FAILED),
         "versions": Counter(row["version"] for row in rows),
     }
-    found = {**result.as_dict(), **{name: dict(counts.most_common(10)) for name, counts in counted.items()}}
+    found = {**asdict(result), **{name: dict(counts.most_common(10)) for name, counts in counted.items()}}
     failures = [f"\n  {count} x {reason}" for reason, count in counted["failures"].most_common(3)]
     return found, result.in_words() + "".join(failures)

@@ -86,14 +86,10 @@ class EvaluationResult:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
         note = f"n={self.n}" if self.samples == 1 else f"n={self.n}, {self.samples} a start state"
         note += f", {self.left_out} left out after failures" if self.left_out else ""
-        text = f"success {with_interval(self.as_dict())} ({note})"
+        text = f"success {with_interval(asdict(self))} ({note})"
         for k, found in list(self.pass_at_k.items())[-1:]:
             text += f", pass@{k} {with_interval(found)}"
         return text
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields, for JSON."""
-        return asdict(self)
 
 
 def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> Row:

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers.utils import CONFIG_NAME
+from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.config.options import LIMITS, MANNER, ApiArguments, EvaluationArguments, TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
-from ragen_trl.policies.models import FAMILIES, check_model, check_sees, commit_of
+from ragen_trl.policies.models import FAMILIES, check_model, check_sees, load_model
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.rollout.environments import EnvSpec, make_chat, make_turns
@@ -85,7 +88,7 @@ class LocalModel(Player):
         with closing(make_turns(self._spec.env, args, self._spec.kwargs)) as turns:
             chat = make_chat(tokenizer, turns, args, None if pictures is None else pictures.text)
         kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
-        model = kind.from_pretrained(self.name, dtype="float32").to(args.device)  # as in training
+        model = load_model(self.name, kind).to(args.device)
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, args.device.type, half, enabled=bool(args.bf16 or args.fp16))
         return local_policy(model, chat, self._sampling, precision, pictures, args.merge_lora)
@@ -126,7 +129,8 @@ def fingerprint(name: str) -> str:
     """Identifies the weights behind a name: the SHA-256 of a folder's files, or the hub's commit."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        return f"{name}@{commit_of(name)}"
+        found = try_to_load_from_cache(name, CONFIG_NAME)
+        return f"{name}@{extract_commit_hash(found if isinstance(found, str) else None, None)}"
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _FILES for path in folder.glob(pattern)}):
         with path.open("rb") as file:

@@ -7,15 +7,12 @@ is what that check would not see: it sees no evaluation, and no context longer t
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
 from peft import LoraConfig, PeftModel
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
-from transformers.utils import CONFIG_NAME
-from transformers.utils.hub import extract_commit_hash
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.model_calls import cache_name, takes_positions, unwrapped
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
@@ -50,10 +47,20 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
     return found
 
 
-def commit_of(name: str) -> str | None:
-    """The hub's commit of a model whose configuration is in the local cache; ``None`` if it is not."""
-    found = try_to_load_from_cache(name, CONFIG_NAME)
-    return extract_commit_hash(found if isinstance(found, str) else None, None)
+def load_model(name: str, kind: Any = AutoModelForCausalLM, trains: bool = False) -> PreTrainedModel | PeftModel:
+    """The model that a name leads to, in float32 as TRL trains it; an adapter's folder gives its base with it.
+
+    ``kind`` is the Auto class of the base; with ``trains`` the adapter goes on learning. Tokens that were added to the
+    vocabulary are in the tokenizer beside the adapter, and the base grows by them.
+    """
+    base = base_model(name) if is_adapter(name) else None
+    model: PreTrainedModel = kind.from_pretrained(base or name, dtype="float32")
+    if base is None:
+        return model
+    words = len(AutoTokenizer.from_pretrained(name if (Path(name) / "tokenizer_config.json").is_file() else base))
+    if words > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(words)
+    return PeftModel.from_pretrained(model, name, is_trainable=trains)
 
 
 def lora(rank: int, alpha: int) -> LoraConfig | None:
@@ -76,10 +83,11 @@ def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
             adapter.base_model_name_or_path = str(Path(base).resolve())
 
 
-def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig) -> None:
+def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOConfig, new_adapter: bool) -> None:
     """Check a trainer's policy, if it has a name by its configuration; ``None`` is the embedded one.
 
-    `UnsupportedModelError` if it cannot see what it is shown, or as `check_supported`.
+    `OptionError` for a new adapter on the one that a folder holds; `UnsupportedModelError` if the policy cannot see
+    what it is shown, or as `check_supported`.
     """
     if model is None:
         if args.observation == "image":
@@ -88,6 +96,8 @@ def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOCo
             )
         return
     if isinstance(model, str):
+        if new_adapter and is_adapter(model):
+            raise OptionError(f"model {model!r} is an adapter, which goes on learning: leave peft_config or lora_r out")
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
         config = check_model(model, given.get("revision"), bool(given.get("trust_remote_code", args.trust_remote_code)))
     else:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import with_interval
-from ragen_trl.evaluation.tables import aligned, result_table
+from ragen_trl.evaluation.tables import result_table
 from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import write_atomically
@@ -89,13 +89,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def results_table(summary: dict[str, Any]) -> str:
-    """The results of a run as text with aligned columns; the baselines beside the model's numbers."""
-    return aligned(_table(summary))
-
-
-def _table(summary: dict[str, Any]) -> list[list[str]]:
-    """The results of a run, one row per policy."""
+def results_table(summary: dict[str, Any]) -> list[list[str]]:
+    """The results of a run, a row for each policy: the baselines beside the model's numbers."""
     results, start = summary.get("results", {}), "warm start" if summary.get("warm_started") is True else "before"
     labels = {"before": f"({start})"}
     return result_table({labels.get(name, name): results[name] for name in POLICIES if name in results})
@@ -161,7 +156,7 @@ def _page(runs: list[Run]) -> str:
         script=Markup(code),
         allowed=f"'sha256-{digest}'",
         sentences=[sentence(run, label) for run, label in zip(runs, labels, strict=True)],
-        tables=list(zip(labels, colours, [_table(run.summary) for run in runs], strict=True)),
+        tables=list(zip(labels, colours, [results_table(run.summary) for run in runs], strict=True)),
         drawing=drawing,
         alerts=alerts,
         recorded_runs=recorded_runs,

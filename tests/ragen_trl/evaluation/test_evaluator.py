@@ -1,7 +1,7 @@
 """Evaluation: fixed seeds, and the random and oracle rows against values computed another way."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import gymnasium
@@ -24,7 +24,7 @@ def config(**values: Any) -> StarPOConfig:
 
 
 def without_time(result: Any) -> dict[str, float]:
-    return {key: value for key, value in result.as_dict().items() if key != "seconds"}
+    return {key: value for key, value in asdict(result).items() if key != "seconds"}
 
 
 def episode(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
@@ -28,7 +29,10 @@ from ragen_trl.policies.models import (
     check_policy,
     check_supported,
     context_length,
+    load_model,
+    lora,
 )
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
 SHAPE |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
@@ -68,8 +72,8 @@ def saved(config: PretrainedConfig, folder: Path) -> str:
 def test_a_model_that_a_kept_cache_would_sample_wrongly_is_refused_without_vllm(name: str) -> None:
     model = AutoModelForCausalLM.from_config(SAMPLED_WRONGLY[name])
     with pytest.raises(UnsupportedModelError, match=SAMPLED_WRONGLY[name].model_type):
-        check_policy(model, options())
-    check_policy(model, options(use_vllm=True))
+        check_policy(model, options(), False)
+    check_policy(model, options(use_vllm=True), False)
 
 
 def test_an_adapter_on_a_refused_model_is_refused() -> None:
@@ -107,3 +111,21 @@ def test_a_name_leads_to_a_configuration_or_to_an_error(tmp_path: Path) -> None:
     for name in ("empty", "nothing"):
         with pytest.raises(ModelNotFoundError, match=name):
             check_model(str(tmp_path / name))
+
+
+def test_an_adapter_is_loaded_with_the_tokens_that_were_added_for_it(tmp_path: Path) -> None:
+    """Regression: what such a run had saved could neither be evaluated nor trained on."""
+    tokenizer, model = build_tiny_tokenizer(), build_tiny_model(build_tiny_tokenizer())
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.add_tokens(["<more>"])
+    grown = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    grown.resize_token_embeddings(len(tokenizer))
+    adapted = get_peft_model(grown, lora(4, 8))
+    torch.nn.init.normal_(adapted.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_B.default").weight)
+    adapted.save_pretrained(tmp_path / "adapter")
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    ids = torch.tensor([[1, 2, len(tokenizer) - 1, 3]])
+    for trains in (False, True):
+        found = load_model(str(tmp_path / "adapter"), trains=trains)
+        torch.testing.assert_close(found.eval()(ids).logits, adapted.eval()(ids).logits)
+        assert any(value.requires_grad for value in found.parameters()) == trains
