@@ -99,7 +99,6 @@ def _played(player: Player, plan: EvalPlan, file: EpisodeFile, starts: Starts, b
     counted = {
         "limits": Counter(row["limit"] or "none" for row in rows if row["limit"] not in FAILED),
         "failures": Counter(row["error"] for row in rows if row["limit"] in FAILED),
-        "versions": Counter(row["version"] for row in rows),
     }
     found = {**asdict(result), **{name: dict(counts.most_common(10)) for name, counts in counted.items()}}
     failures = [f"\n  {count} x {reason}" for reason, count in counted["failures"].most_common(3)]

@@ -30,7 +30,6 @@ from ragen_trl.rollout.environments import EnvPool, EnvSpec, env_specs
 from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds
-from ragen_trl.system.provenance import package_version
 from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time without ``rollout_batch_size``
@@ -99,7 +98,7 @@ def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -
         ``seed`` of the start state; ``sample``, the number among its episodes, from 0; ``limit`` as in `Trajectory`;
         the numbers of `measure`; ``task_score`` if the environment has it (``info["task_score"]`` of the last turn);
         ``seconds``, its share of the time that its batch took; ``error``, the reason if its environment or an API
-        failed; ``faults`` and ``task_type`` if the environment tells them; ``version`` of the package that played it.
+        failed; ``faults`` and ``task_type`` if the environment tells them.
     """
     last = trajectory.turns[-1].info
     return {
@@ -112,7 +111,6 @@ def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -
         "error": str(last["error"]).strip() if trajectory.limit in FAILED else "",
         "faults": [str(fault) for fault in last.get("faults", ())],
         "task_type": str(last.get("task_type", "")),
-        "version": package_version(),
     }
 
 

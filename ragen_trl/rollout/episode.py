@@ -1,5 +1,6 @@
 """An episode in progress. ``loop.py`` decides who is asked and when, and has the table of all endings."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,16 @@ class Outcome:
         height, width, _ = message["image"].shape
         picture = Picture(height, width, message["image"].tobytes())
         return replace(cls(message["text"], dict(info), *ending), pictures=(picture,))
+
+    def checked(self, where: str) -> "Outcome":
+        """Itself. `ValueError`, with ``where`` it came from, for half a character in a text or a reward like NaN."""
+        try:
+            (self.observation + self.state).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where} has a message that is no text: {error}") from None
+        if not math.isfinite(self.reward):
+            raise ValueError(f"{where} has the reward {self.reward}, which is not finite")
+        return self
 
     @property
     def state(self) -> str:

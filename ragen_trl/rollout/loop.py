@@ -11,7 +11,7 @@ How an episode ends. *Valued* says whether a critic may value the rest (as far a
 | the task is over: *terminated*; all others are *truncated* | ``""`` | the environment's reward | no |
 | a limit of the environment | ``turns``, ``actions``, ``env`` | the environment's reward | yes |
 | the next prompt fills the trajectory's length or the model's context | ``context`` | the same | yes |
-| ``step`` raises an exception | ``crash`` | traceback in ``info["error"]`` | no |
+| ``step`` raises an exception, or pays a reward like NaN | ``crash`` | traceback in ``info["error"]`` | no |
 | ``step`` takes longer than its time limit | ``timeout`` | the same | no |
 | the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; not stepped | no |
 
@@ -112,7 +112,7 @@ def _take_turn(
             answered.append((request, reply))
         else:
             episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
-    outcomes = executor.run([partial(_step, request.env, reply.text) for request, reply in answered])
+    outcomes = executor.run([partial(_step, episodes[request.row], reply.text) for request, reply in answered])
     for (request, reply), outcome in zip(answered, outcomes, strict=True):
         episode, penalty = episodes[request.row], cut_penalty if reply.cut else 0.0
         if isinstance(outcome, Failure):
@@ -158,9 +158,10 @@ def _is_wrong_option(failure: Failure) -> bool:
 def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
     observation, info = env.reset(seed=start.seed, options=options)
-    return Outcome.of(observation, info)
+    return Outcome.of(observation, info).checked(f"{env}, reset(seed={start.seed})")
 
 
-def _step(env: TurnEnv, reply: str) -> Outcome:
-    observation, reward, terminated, truncated, info = env.step(reply)
-    return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))
+def _step(episode: Episode, reply: str) -> Outcome:
+    observation, reward, terminated, truncated, info = episode.env.step(reply)
+    outcome = Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))
+    return outcome.checked(f"{episode.env}, turn {len(episode.turns) + 1} after reset(seed={episode.start.seed}),")

@@ -7,7 +7,6 @@ import shlex
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,6 @@ def provenance() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.machine()}",
         },
     }
-
-
-@cache
-def package_version() -> str:
-    """``0.1.0 (commit 1fce96b4…)`` as a process first asks, or the version alone without a checkout."""
-    version_, commit = _versions().get("ragen-trl", "not installed"), commit_of(Path(__file__))
-    return version_ if commit is None else f"{version_} (commit {commit})"
 
 
 def _versions() -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Every ending of an episode in the table of ``rollout/loop.py``, at its exact boundary; and resets that fail."""
 
+import math
+import re
 from collections.abc import Iterator
 from threading import Event
 from typing import Any
@@ -35,6 +37,25 @@ def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     assert error.endswith("ConnectionError: nobody answers at 2\n")
     assert "error" not in crashed.turns[0].info
     assert shelf.failed == [(envs[1], "crash")]
+
+
+class Odd(Quiz):
+    """A quiz whose second turn pays no number or holds half a character."""
+
+    def step(self, action: str) -> Any:
+        text, reward, *rest = super().step(action)
+        if len(self.answers) != 2:
+            return text, reward, *rest
+        return (text + "\ud83d", reward, *rest) if self.questions == 4 else (text, math.nan, *rest)
+
+
+@pytest.mark.parametrize(("questions", "words"), [(3, "the reward nan, which is not finite"), (4, "no text: 'utf-8'")])
+def test_an_answer_that_cannot_be_learnt_from_fails_its_episode_by_name(questions: int, words: str) -> None:
+    """Regression: a NaN or half a surrogate pair ended the run, without the seed of the start state."""
+    odd, healthy = play([Odd(questions), Quiz(3)], Talker(), starts(2), executor=EnvExecutor(0))
+    assert (odd.limit, len(odd.turns), odd.episode_return) == ("crash", 2, 1.0)
+    assert re.search(rf"turn 2 after reset\(seed={odd.seed}\), has .*{words}", odd.turns[1].info["error"])
+    assert len(healthy.turns) == 3
 
 
 def test_a_failed_turn_has_its_tokens_and_nothing_to_be_valued_behind_it() -> None:

@@ -10,6 +10,7 @@ import torch
 from peft import LoraConfig, PeftModel
 
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
+from ragen_trl.errors import UserError
 from tests.support.ragen_trl.trainers import (
     TOKENIZER,
     Spy,
@@ -79,9 +80,9 @@ def test_defaults_are_those_of_the_papers() -> None:
     assert (plain.max_turns, plain.max_actions_per_turn, plain.max_actions, plain.format_penalty) == (5, 5, 10, -0.1)
 
 
-def test_nan_from_the_environment_is_an_error(tmp_path: Path) -> None:
+def test_nan_in_every_episode_ends_training_by_name(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(win=float("nan")), max_steps=1)
-    with pytest.raises(ValueError, match="nan.*finite"):
+    with pytest.raises(UserError, match=r"turn 1 after reset\(seed=10000\), has the reward nan, which is not finite"):
         trainer.train()
 
 
