@@ -44,6 +44,7 @@ from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unique_names, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
+from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
@@ -428,7 +429,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _played(self, rows: Sequence[Mapping[str, Any]], starts: list[Start]) -> list[Trajectory]:
         envs = self._envs.take([self._tasks.evaluated[row["env_index"]] for row in rows])
         with self.unwrapped_model() as model:
-            played = self.rollout(starts, envs, self.policy(self.temperature, model))
+            try:
+                played = self.rollout(starts, envs, self.policy(self.temperature, model))
+            except EnvResetError:  # between two updates nothing need be lost; other processes may not have failed
+                saves = self.state.global_step > 0 and self.args.save_strategy != "no"
+                if saves and self.accelerator.num_processes == 1:
+                    self._save_checkpoint(self.model, None)
+                raise
         checks.check_played(played, starts)
         return played
 

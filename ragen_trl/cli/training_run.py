@@ -39,11 +39,10 @@ from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
 from ragen_trl.system.atomic import read_object, write_atomically
 from ragen_trl.system.processes import is_main, launched, on_main
-from ragen_trl.system.progress import progress_bar
+from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
-from ragen_trl.training.training_bar import show_metrics
 
 Say = Callable[[str], None]
 

@@ -146,6 +146,7 @@ class ExecutionOptions:
 
     env_workers: int = option(DEFAULT_WORKERS, "Most threads that step environments; 0: the main one.", "[0, inf)")
     env_timeout: float | None = option(None, "Seconds a step or reset may take, with env_workers.", "(0, 9e9]")
+    env_patience: float = option(60.0, "Seconds to wait for a server that is away in a run, at least 5.", "[5, inf)")
     rollout_batch_size: int | None = option(
         None, "Trajectories that a process plays at the same time, which bounds memory; unset: all.", "[1, inf)"
     )

@@ -38,12 +38,11 @@ from ragen_trl.rollout.environments import make_chat, make_turns, played_later, 
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
-from ragen_trl.system.progress import progress_bar
+from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.training.checkpoints import last_whole_checkpoint
 from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.reference import hash_weight
 from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
-from ragen_trl.training.training_bar import show_metrics
 from ragen_trl.trajectory import Trajectory
 
 _SAVES_OF_A_PASS = 4  # how often a pass is saved, and the loss of what is held out computed

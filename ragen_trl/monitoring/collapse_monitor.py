@@ -1,25 +1,27 @@
 """CollapseMonitor: warns when a run is collapsing and, if asked, stops it or rolls it back to its best checkpoint.
 
 With the trainers of this package it is also an observer and sees whole trajectories. With a plain ``GRPOTrainer`` it
-reads what TRL keeps of its last rollout (``trl_seams.py``). Measures (``measures.py``) join the trainer's log; alerts
+reads what TRL keeps of its last rollout (``trl_seams.py``). Measures join the trainer's log; alerts
 (``alerts.py``) depend on the logged rows only.
 """
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import fmean
 from typing import Any, Literal, get_args
 
+from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerState
 from transformers.training_args import TrainingArguments
 from trl import GRPOTrainer
 
 from ragen_trl.algorithms.filtering import group_std
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.alerts import Alert, AlertWatch
-from ragen_trl.monitoring.measures import identical_replies, rollout_measures
 from ragen_trl.monitoring.mutual_information import measured_dependence, thought_pair
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import whole_checkpoints
@@ -208,3 +210,33 @@ def check_rollback(args: TrainingArguments) -> None:
             f"{args.save_strategy!r} and metric_for_best_model {args.metric_for_best_model!r}; set 'steps', leave out "
             "metric_for_best_model and load_best_model_at_end"
         )
+
+
+def rollout_measures(rollout: RolloutBatch) -> dict[str, float]:
+    """``actions_per_turn`` and ``identical_replies`` of a rollout, dropped groups included, over all processes.
+
+    Every process has to call it.
+    """
+    here = [
+        (played.turns[0].reply, len(played.turns), sum(len(turn.info["actions"]) for turn in played.turns))
+        for played in rollout.trajectories
+    ]
+    replies, turns, actions = zip(*rollout.in_order(gather_object(here)), strict=True)
+    return {"actions_per_turn": sum(actions) / sum(turns), **identical_replies(replies, rollout.group_size)}
+
+
+def identical_replies(replies: Sequence[str], group_size: int) -> dict[str, float]:
+    """The mean over groups of the share of equal pairs, ``Σ_v n_v (n_v - 1) / (n (n - 1))``; nothing for groups of one.
+
+    RAGEN calls it the echo trap if this grows (arXiv 2504.20073, section 4.1). It is an unbiased estimate of how often
+    two samples agree, so groups of different sizes can be compared.
+
+    Example:
+        >>> identical_replies(["Up", "Up", "Up", "Left"], group_size=4)
+        {'identical_replies': 0.5}
+    """
+    if group_size == 1:
+        return {}
+    groups = [replies[first : first + group_size] for first in range(0, len(replies), group_size)]
+    equal = [sum(count * (count - 1) for count in Counter(group).values()) for group in groups]
+    return {"identical_replies": fmean(equal) / (group_size * (group_size - 1))}

@@ -18,7 +18,7 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.interfaces import Policy, Start, TurnEnv
-from ragen_trl.rollout.loop import play
+from ragen_trl.rollout.loop import PATIENCE, play
 from ragen_trl.system.atomic import read_object, write_atomically
 from ragen_trl.trajectory import Picture, Trajectory
 
@@ -191,6 +191,7 @@ class EnvPool:
         self._executor = EnvExecutor(args.env_workers, args.env_timeout)
         self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
         self._hung: list[AgentTurns] = []
+        self._patience = PATIENCE  # until episodes were played: at first it is mostly the environment that is wrong
 
     def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
         """One environment per row, in order; all may be played side by side.
@@ -216,7 +217,7 @@ class EnvPool:
         """
         args = self._args
         try:
-            return play(
+            played = play(
                 envs,
                 policy,
                 starts,
@@ -226,7 +227,10 @@ class EnvPool:
                 renew=self.replace,
                 rule=context_rule(args),
                 batch_size=args.rollout_batch_size,
+                patience=self._patience,
             )
+            self._patience = args.env_patience
+            return played
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._made.clear()  # and none is closed, as where a thread hangs

@@ -31,8 +31,7 @@ from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Policy, Renew, Start, TurnEnv
 from ragen_trl.trajectory import Trajectory
 
-# Seconds to wait before an environment that could not be reset is replaced. A server may be back by then.
-PAUSES = (0.0, 1.0, 4.0)
+PATIENCE = 5.0  # seconds for which an environment that cannot be reset is tried again: a server may come back
 
 
 class EnvResetError(UserError, RuntimeError):
@@ -49,6 +48,7 @@ def play(
     renew: Renew | None = None,
     rule: ContextRule | None = None,
     batch_size: int | None = None,
+    patience: float = PATIENCE,
 ) -> list[Trajectory]:
     """Play one episode in each environment; one trajectory each, in order. Threads change none of them.
 
@@ -64,6 +64,8 @@ def play(
             those of ``envs`` that exceeded a time limit.
         rule: What a policy with tokens reads instead of the whole episode; needs ``AgentTurns``.
         batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
+        patience: Seconds for which an environment that cannot be reset is made and tried again, after ever longer
+            pauses.
 
     Raises:
         ValueError: If the numbers of environments and starts differ.
@@ -77,7 +79,7 @@ def play(
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
         new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
-        episodes += _begun(envs[new], starts[new], executor, renew, rule)
+        episodes += _begun(envs[new], starts[new], executor, renew, rule, patience)
         _take_turn(episodes, playing, policy, max_length, executor, cut_penalty, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
@@ -129,15 +131,18 @@ def _begun(
     executor: EnvExecutor,
     renew: Renew | None,
     rule: ContextRule | None,
+    patience: float,
 ) -> list[Episode]:
     """Reset every environment. One that fails is replaced and tried again, after longer and longer pauses."""
     episodes = []
     outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
     for env, start, outcome in zip(envs, starts, outcomes, strict=True):
-        for pause in PAUSES:
-            if renew is None or not isinstance(outcome, Failure) or _is_wrong_option(outcome):
+        pause = waited = 0.0
+        while renew is not None and isinstance(outcome, Failure) and waited <= patience:
+            if _is_wrong_option(outcome):
                 break
             time.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause + 1, 30.0)
             made = executor.attempt(partial(renew, env, outcome))
             if not isinstance(made, Failure):
                 env = made

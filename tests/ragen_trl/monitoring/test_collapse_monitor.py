@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import CollapseMonitor
-from ragen_trl.monitoring import collapse_monitor, measures
-from ragen_trl.monitoring.measures import rollout_measures
+from ragen_trl.monitoring import collapse_monitor
+from ragen_trl.monitoring.collapse_monitor import rollout_measures
 from ragen_trl.monitoring.mutual_information import ThoughtPair
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import (
@@ -177,7 +177,7 @@ def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
     played = [Trajectory((said(int(torch.randint(9, (), generator=generator))),), seed=0) for _ in range(12)]
     alone = rollout_measures(rollout_of(played, 4))
     exchange = Exchange()
-    monkeypatch.setattr(measures, "gather_object", exchange)
+    monkeypatch.setattr(collapse_monitor, "gather_object", exchange)
     for exchange.replay in (False, True):
         for exchange.process in (0, 1):
             exchange.call = 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragen_trl.monitoring.measures import rollout_measures
+from ragen_trl.monitoring.collapse_monitor import rollout_measures
 from ragen_trl.monitoring.mutual_information import ThoughtPair, thought_pair
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of

@@ -145,7 +145,7 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_an_environment_whose_reset_hangs_is_not_reset_again(monkeypatch: pytest.MonkeyPatch, gate: Event) -> None:
     """A thread is still inside it, so the next attempt waits for another one."""
-    monkeypatch.setattr(loop, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(loop.time, "sleep", lambda seconds: None)
     began: list[Any] = []
 
     class Hanging(Quiz):
@@ -161,12 +161,28 @@ def test_an_environment_whose_reset_hangs_is_not_reset_again(monkeypatch: pytest
 
     executor, hung = EnvExecutor(timeout=0.1), Hanging(2)
     answers: list[Any] = [ConnectionError("nobody there"), Quiz(4)]
-    (trajectory,) = play([hung], Talker(), starts(1), executor=executor, renew=renew)
+    (trajectory,) = play([hung], Talker(), starts(1), executor=executor, renew=renew, patience=0.5)
     assert (len(trajectory.turns), began) == (4, [hung])
     answers += [ConnectionError("nobody there")] * 2
     with pytest.raises(EnvResetError, match=r"reset\(seed=10\) \(timeout\)"):
-        play([hung], Talker(), starts(1), executor=executor, renew=renew)
+        play([hung], Talker(), starts(1), executor=executor, renew=renew, patience=0.5)
     assert began == [hung, hung]
+
+
+def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(loop.time, "sleep", slept.append)
+    away = Faulty(2, crashes=[0])
+
+    def renew(env: Any, failure: Any) -> Any:
+        return Quiz(2) if sum(slept) > 50 else away
+
+    (episode,) = play([away], Talker(), starts(1), renew=renew, patience=60.0)
+    assert (episode.success, slept) == (True, [0.0, 1.0, 3.0, 7.0, 15.0, 30.0])
+    slept.clear()
+    with pytest.raises(EnvResetError, match="nobody answers at 0"):
+        play([away], Talker(), starts(1), renew=renew, patience=5.0)
+    assert slept == [0.0, 1.0, 3.0, 7.0]
 
 
 def test_a_cut_reply_is_played_and_trained_and_may_cost() -> None:

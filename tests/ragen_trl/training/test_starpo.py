@@ -5,12 +5,16 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
 
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
 from ragen_trl.errors import UserError
+from ragen_trl.rollout import loop
+from ragen_trl.rollout.loop import EnvResetError
+from ragen_trl.training.checkpoints import whole_checkpoints
 from tests.support.ragen_trl.trainers import (
     TOKENIZER,
     Spy,
@@ -84,6 +88,23 @@ def test_nan_in_every_episode_ends_training_by_name(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(win=float("nan")), max_steps=1)
     with pytest.raises(UserError, match=r"turn 1 after reset\(seed=10000\), has the reward nan, which is not finite"):
         trainer.train()
+
+
+def test_a_server_that_stays_away_costs_no_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop.time, "sleep", lambda seconds: None)
+    made: list[StarPOTrainer] = []
+
+    def reset(self: Any, **options: Any) -> Any:
+        if made and made[0].state.global_step == 2:
+            raise ConnectionError("the server is down")
+        return present(self, **options)
+
+    present = gymnasium.Wrapper.reset
+    monkeypatch.setattr(gymnasium.Wrapper, "reset", reset)
+    made.append(small_trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=100))
+    with pytest.raises(EnvResetError, match="the server is down"):
+        made[0].train()
+    assert list(whole_checkpoints(tmp_path)) == [2]
 
 
 class BreaksOff(StarPOTrainer):
