@@ -237,11 +237,10 @@ class AStarPOTrainer(StarPOTrainer):
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Write V*, what it depends on, and the reference if a refresh changed it."""
-        if self.reference.reanchored:
+        """Write V*, what it depends on, and the reference if a refresh changed it or may do so, before a rollback."""
+        if self.reference.reanchored or self.args.refresh_steps:
             self.reference.save(folder / "reference")
         state = {
-            "reanchored": self.reference.reanchored,
             "reference": self.reference.fingerprint(),
             "reference_episodes": self._reference_episodes,
             "settings": self._settings(),
@@ -263,7 +262,7 @@ class AStarPOTrainer(StarPOTrainer):
         `OptionError` if the reference is another one, or V* is of other settings, such as another reward.
         """
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        if state["reanchored"]:
+        if (folder / "reference").exists():
             self.reference.load(folder / "reference")
         if self.reference.fingerprint() != state["reference"]:
             raise OptionError(
