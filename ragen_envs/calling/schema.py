@@ -88,14 +88,14 @@ def _schema(function: Callable[..., Any], name: str) -> Schema:
             raise ToolSignatureError(f"{argument} of {name} has no type hint; give it one, such as {argument}: str")
         if argument not in described:
             raise ToolSignatureError(f"the docstring of {name} does not describe {argument}; add it under Args:")
-        properties[argument] = {**_of_hint(hints[argument], name), "description": described[argument]}
+        properties[argument] = {**schema_of(hints[argument], name), "description": described[argument]}
         if parameter.default is inspect.Parameter.empty:
             required.append(argument)
     parameters: Schema = {"type": "object", "properties": properties, **({"required": required} if required else {})}
     whole: Schema = {"name": name, "description": description, "parameters": parameters}
     if "return" in hints:
         said = _found(_RETURNS, docstring)
-        whole["return"] = {**_of_hint(hints["return"], name), **({"description": said} if said else {})}
+        whole["return"] = {**schema_of(hints["return"], name), **({"description": said} if said else {})}
     return {"type": "function", "function": whole}
 
 
@@ -105,8 +105,8 @@ def _found(part: re.Pattern[str], docstring: str) -> str:
     return found[1].rstrip() if found else ""
 
 
-def _of_hint(hint: Any, function: str) -> Schema:
-    """The schema of a type hint."""
+def schema_of(hint: Any, function: str) -> Schema:
+    """The schema of a type hint of a function."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
@@ -114,7 +114,7 @@ def _of_hint(hint: Any, function: str) -> Schema:
         return {"type": _NAMES[hint]}
     if origin is Union or origin is types.UnionType:
         nullable = {"nullable": True} if type(None) in arguments else {}
-        kinds = [_of_hint(each, function) for each in arguments if each is not type(None)]
+        kinds = [schema_of(each, function) for each in arguments if each is not type(None)]
         if len(kinds) == 1:
             return {**kinds[0], **nullable}
         if all(kind.keys() == {"type"} for kind in kinds):
@@ -127,9 +127,9 @@ def _of_hint(hint: Any, function: str) -> Schema:
     if origin in (list, dict) and not arguments:  # typing.List
         return {"type": _NAMES[origin]}
     if origin is list:
-        return {"type": "array", "items": _of_hint(arguments[0], function)}
+        return {"type": "array", "items": schema_of(arguments[0], function)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _of_hint(arguments[1], function)}
+        return {"type": "object", "additionalProperties": schema_of(arguments[1], function)}
     raise ToolSignatureError(
         f"the hint {hint} of {function} has no JSON type; use int, float, str, bool, list, dict, Literal or a union of "
         "them, or describe the tool yourself with ragen_envs.Tool"

@@ -1,6 +1,6 @@
 """Tasks with tools: a shop's orders, a calendar and a tree of files in a local database.
 
-`domain` is what the three domains share; `orders`, `agenda` and `files` have their tools and tasks.
+`env` is the environment; `domains` has the rows, tools and tasks of the three domains, and `domains.toml` their words.
 """
 
 from ragen_envs.tools.env import Tools

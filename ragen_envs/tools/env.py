@@ -8,13 +8,9 @@ import numpy as np
 
 from ragen_envs.arguments import check_choice
 from ragen_envs.calling.env import ToolEnv
-from ragen_envs.calling.tool import Call, Tool, read_action
-from ragen_envs.tools.agenda import Agenda
-from ragen_envs.tools.domain import LENGTHS, Domain, spelled
-from ragen_envs.tools.files import Files
-from ragen_envs.tools.orders import Orders
-from ragen_envs.tools.policies import best_call, random_call
-from ragen_envs.tools.thoughts import call_thought
+from ragen_envs.calling.tool import Call, Tool, read_action, write_answer, write_call
+from ragen_envs.tools.domains import LENGTHS, Agenda, Domain, Files, Orders
+from ragen_envs.wording import TRIALS, pick
 
 DOMAINS: Mapping[str, type[Domain]] = {"orders": Orders, "agenda": Agenda, "files": Files}
 SPLITS: Mapping[str, tuple[tuple[str, ...], bool]] = {
@@ -102,70 +98,81 @@ class Tools(ToolEnv):
             raise ValueError(f"domains={domains!r} must be a list of one or more of {names}, those of split={split!r}")
         super().__init__(render_mode=render_mode, max_result_length=1000)
         # Before the first reset it only describes its tools.
-        self._domain = DOMAINS[self._kinds[0]](np.random.default_rng(0))
+        self.domain = DOMAINS[self._kinds[0]](np.random.default_rng(0))
 
     @property
     def tools(self) -> Sequence[Tool]:
         """The tools of this episode's domain, in the wording of the split."""
-        return self._domain.tools(self._other)
+        return self.domain.tools(self._other)
 
     @property
     def purpose(self) -> str:
         """What the domain is about."""
-        return self._domain.purpose
-
-    @property
-    def domain(self) -> Domain:
-        """The tables and the tools of this episode."""
-        return self._domain
+        return str(self.domain.words["purpose"])
 
     @property
     def way(self) -> tuple[Call, ...]:
         """The calls of a shortest way that were not made yet, in the wording of the split. Exists after `reset`."""
-        return tuple(spelled(made, self._other) for made in self._needed)
-
-    @property
-    def lookups(self) -> tuple[str, ...]:
-        """Names of the tools that change nothing."""
-        return tuple(spelled(Call(name, {}), self._other).name for name in self._domain.lookups)
-
-    def random_call(self, rng: np.random.Generator) -> Call:
-        """A uniformly random tool with random arguments of the right kind."""
-        tool = Tool.of(self._domain.functions[rng.integers(len(self._domain.functions))])
-        choices = {argument: self._domain.values(argument) for argument in tool.parameters["properties"]}
-        arguments = {argument: values[int(rng.integers(len(values)))] for argument, values in choices.items()}
-        return spelled(Call(tool.name, arguments), self._other)
+        return tuple(self.domain.spelled(made, self._other) for made in self._needed)
 
     def best_action(self, actions_left: int) -> str:
-        """See `policies.best_call`."""
-        return best_call(self, actions_left)
+        """The next call of a shortest way. Nothing that it gives was not said before; it never guesses.
+
+        After wrong changes the way may lead nowhere. At its end the oracle then gives up with an answer.
+        """
+        way = self.way
+        return write_call(way[0].name, way[0].arguments) if way else write_answer("It cannot be done any more.")
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """See `policies.random_call`."""
-        return random_call(self, rng)
+        """A uniformly random tool, with arguments that are uniformly random among those of its kind in the database."""
+        tools, values = self.domain.tools(other=False), self.domain.values()
+        tool = tools[rng.integers(len(tools))]
+        choices = {argument: values[argument] or [0] for argument in tool.parameters["properties"]}
+        arguments = {argument: found[int(rng.integers(len(found)))] for argument, found in choices.items()}
+        made = self.domain.spelled(Call(tool.name, arguments), self._other)
+        return write_call(made.name, made.arguments)
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
-        """See `thoughts.call_thought`."""
-        return call_thought(self, actions, rng)
+        """One or two sentences that end with the name of the first call's tool; see `TextEnv.explain`."""
+        made = read_action(actions[0])
+        if made is None or isinstance(made, str):
+            return pick(rng, "Nothing more can be done, so I answer.", "I can do no more, and I answer.", "I answer.")
+        about = " and ".join(str(value) for value in made.arguments.values()) or "nothing"
+        if made not in self.way:
+            return f"The task is not done yet{pick(rng, *TRIALS)} {made.name}."
+        if self._needed[self.way.index(made)].name in self.domain.words["lookups"]:
+            return pick(
+                rng,
+                f"I need to know more about {about}. I call {made.name}.",
+                f"First I look up {about}, so I call {made.name}.",
+                f"What is there about {about}? Let me call {made.name}.",
+                f"I look for {about} with {made.name}.",
+                f"There is something to find out about {about}. I use {made.name}.",
+            )
+        last = "This is the last step" if len(self.way) == 1 else "Now I know enough for a change"
+        return pick(
+            rng,
+            f"{last}, so I call {made.name}.",
+            f"{last}. I call {made.name}.",
+            f"{last}: I use {made.name}.",
+            f"I know the numbers that I need, so I call {made.name}.",
+            f"I have what the change needs. I call {made.name}.",
+        )
 
     def difficulty(self) -> float:
         """Calls that the shortest way still needs."""
-        return float(len(self.way))
+        return float(len(self._needed))
 
     def _start(self, options: Mapping[str, Any]) -> str:
         kind = self._kinds[self.np_random.integers(len(self._kinds))]
         length = self._lengths[self.np_random.integers(len(self._lengths))]
-        self._domain = DOMAINS[kind](self.np_random)
-        wanted = self._domain.draw(self.np_random, length)
-        self._needed, self._goal = list(wanted.calls), self._reached_by(wanted.calls)
-        return wanted.text
-
-    def _reached_by(self, calls: Sequence[Call]) -> tuple[Any, ...]:
-        """The state after calls, which are carried out on a copy."""
-        imagined = copy.deepcopy(self._domain)
+        self.domain = DOMAINS[kind](self.np_random)
+        text, calls = self.domain.draw(self.np_random, length)
+        imagined = copy.deepcopy(self.domain)
         for made in calls:
-            imagined.carry_out(made)
-        return imagined.state()
+            getattr(imagined, made.name)(**made.arguments)
+        self._needed, self._goal = list(calls), imagined.state()
+        return text
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         made = read_action(action)
@@ -174,5 +181,5 @@ class Tools(ToolEnv):
         return super()._act(action)
 
     def _judge(self) -> tuple[float, bool]:
-        done = self._domain.state() == self._goal
+        done = self.domain.state() == self._goal
         return float(done), done

@@ -6,24 +6,19 @@ import pytest
 
 from ragen_envs import Tools, best_action, difficulty
 from ragen_envs.calling.tool import write_call
-from ragen_envs.tools.domain import LENGTHS
+from ragen_envs.tools.domains import LENGTHS, Orders, Row
 from ragen_envs.tools.env import DOMAINS, SPLITS
-from ragen_envs.tools.orders import Customer, Order, Orders, Product
 
 
-def started(seed: int = 0, **kwargs: Any) -> Tools:
-    env = Tools(**kwargs)
-    env.reset(seed=seed)
-    return env
-
-
-def orders(**kwargs: Any) -> Tools:
+def orders() -> Tools:
     """An episode whose rows and goal are written here: Anna's mug must be cancelled."""
-    env = started(domains=["orders"], calls=3, **kwargs)
+    env = Tools(domains=["orders"], calls=3)
+    env.reset(seed=0)
     assert isinstance(env.domain, Orders)
-    env.domain.customers = [Customer(11, "Anna", "Oslo"), Customer(12, "Ben", "Rome")]
-    env.domain.products = [Product(21, "mug", 5), Product(22, "lamp", 30)]
-    env.domain.orders = [Order(31, 11, 21, 2), Order(32, 11, 22, 1), Order(33, 12, 21, 4)]
+    env.domain.customers = [Row(id=11, name="Anna", city="Oslo"), Row(id=12, name="Ben", city="Rome")]
+    env.domain.products = [Row(id=21, name="mug", price=5), Row(id=22, name="lamp", price=30)]
+    bought = ((31, 11, 21, 2), (32, 11, 22, 1), (33, 12, 21, 4))
+    env.domain.orders = [Row(id=a, customer=b, product=c, quantity=d) for a, b, c, d in bought]
     env._goal = ([(11, "Anna", "Oslo"), (12, "Ben", "Rome")], [(11, 22, 1), (12, 21, 4)])
     return env
 
