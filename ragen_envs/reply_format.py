@@ -20,7 +20,7 @@ def _has_tag(text: str) -> bool:
 
 
 class Format(Protocol):
-    """How a reply carries actions: in tags (`ReplyFormat`), or as calls of tools (`calling.formats.CallFormat`)."""
+    """How a reply carries actions: in tags (`ReplyFormat`), or as calls of tools (`calling.turns.CallFormat`)."""
 
     @property
     def think(self) -> bool:

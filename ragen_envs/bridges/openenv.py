@@ -18,8 +18,7 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import default_turns
 from ragen_envs.bridges.trl_tools import Maker
-from ragen_envs.calling.env import MAX_CALL_LENGTH
-from ragen_envs.calling.results import cut
+from ragen_envs.calling.env import MAX_CALL_LENGTH, cut
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
 

@@ -1,13 +1,11 @@
-"""ToolEnv: the base class of environments whose actions are calls of tools.
-
-A subclass gives Python functions as `tools`, a task, and a judge of the state that was reached. Here are descriptions
-for the model, the check of arguments, and errors as observations.
-"""
+"""ToolEnv: the base class of environments whose actions are calls of tools, and how a result becomes text."""
 
 import abc
 import asyncio
+import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -15,9 +13,7 @@ import gymnasium
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
-from ragen_envs.calling.results import as_text, cut
-from ragen_envs.calling.schema import Schema, ToolSignatureError
-from ragen_envs.calling.tool import Tool, ToolError, read_action, write_answer, write_call
+from ragen_envs.calling.tool import Schema, Tool, ToolError, ToolSignatureError, read_action, write_answer, write_call
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
@@ -33,10 +29,7 @@ class ToolEnv(TextEnv):
     An action is ``{"name": …, "arguments": {…}}``, or ``{"answer": …}``, which ends the episode with words. It is
     invalid, and changes nothing, if it is neither, if no tool has that name, or if the arguments do not meet the tool's
     schema; `fault` says which. A tool that raises an exception was called: the observation is then an error message.
-    `ToolTurns` shows all of these to a model as results. An asynchronous tool runs to its end in an event loop of its
-    own.
-
-    Tasks, calls and results are of any characters: the spaces are `AnyText`.
+    An asynchronous tool runs to its end in an event loop of its own. Texts are of any characters (`AnyText`).
 
     A subclass provides `tools`, `_start` (which returns the task in words) and `_judge`.
 
@@ -89,14 +82,7 @@ class ToolEnv(TextEnv):
         """
 
     def _answered(self, text: str) -> Judgement:
-        """Judges an answer in words, which ends the episode; by default it earns nothing, without success.
-
-        Args:
-            text: The answer.
-
-        Returns:
-            As of `_judge`.
-        """
+        """Judges an answer in words, which ends the episode, as `_judge` does; by default it earns nothing."""
         return 0.0, False
 
     @property
@@ -157,22 +143,20 @@ class ToolEnv(TextEnv):
             reward, _, info = _read(self, "_answered", self._answered(said))
             return "The episode is over.", reward, True, {**self.idle_info, "action_is_effective": True, **info}
         assert said is not None  # `_parse_action` returned it
+        failed = True
         try:
-            text, failed = self._result(said.name, said.arguments), False
+            found = self._by_name()[said.name].run(**said.arguments)
+            if inspect.isawaitable(found):
+                with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop, as a notebook's does
+                    found = pool.submit(asyncio.run, _awaited(found)).result()
+            text, failed = as_text(found), False
         except ToolError as error:
-            text, failed = f"Error: {error}", True
+            text = f"Error: {error}"
         except (Exception, SystemExit) as error:  # the tool's code is not ours, and a model may give it anything
-            text, failed = f"Error: {type(error).__name__}: {error}", True
+            text = f"Error: {type(error).__name__}: {error}"
         reward, terminated, info = (0.0, False, {"success": False}) if failed else _read(self, "_judge", self._judge())
         called = {"action_is_effective": not failed, "tool": said.name, "tool_failed": failed}
         return self._shown(text), reward, terminated, {**self.idle_info, **called, **info}
-
-    def _result(self, name: str, arguments: Mapping[str, Any]) -> str:
-        found = self._by_name()[name].run(**arguments)
-        if inspect.isawaitable(found):
-            with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop, as a notebook's does
-                found = pool.submit(asyncio.run, _awaited(found)).result()
-        return as_text(found)
 
     def _shown(self, text: str) -> str:
         return cut(text, self.max_result_length)
@@ -191,3 +175,42 @@ def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dic
             "{'success': False}) for an end without it, or the same with True if it is meant"
         )
     return float(reward), bool(terminated), {**info, "success": bool(info["success"])}
+
+
+def as_text(result: Any) -> str:
+    """A result as text: a string as it is, anything else as JSON.
+
+    What JSON does not know is written as Python's `str` writes it (dates, decimals, paths), arrays and sets as lists.
+
+    Raises:
+        TypeError: If the result is still to be computed: a function, or an iterator. It would count as a success.
+    """
+    return result if isinstance(result, str) else json.dumps(_plain(result), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """The value in types that JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, Set):
+        value = sorted(value, key=str)
+    elif hasattr(value, "tolist"):  # an array or a number of NumPy's
+        value = value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str | int | float | None) else str(key): _plain(value[key]) for key in value}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if callable(value) or isinstance(value, Iterator | Awaitable):
+        raise TypeError(f"the tool returned {value!r:.100}, which is no result yet")
+    return str(value)
+
+
+def cut(text: str, most: int) -> str:
+    """The text within a limit, with a note where it is cut. Half of a surrogate pair, which is no character, is "?"."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= most:
+        return text
+    note = f"\n[{len(text)} characters, cut]"
+    return text[: most - len(note)] + note

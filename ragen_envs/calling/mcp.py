@@ -6,6 +6,7 @@ environment has a thread with an event loop.
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -18,9 +19,8 @@ from typing import Any
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_flags, check_integer
-from ragen_envs.calling.env import Judgement, ToolEnv
-from ragen_envs.calling.results import content_text
-from ragen_envs.calling.tool import Tool, ToolError, foreign_tool
+from ragen_envs.calling.env import Judgement, ToolEnv, as_text
+from ragen_envs.calling.tool import Tool, ToolError
 from ragen_envs.errors import EnvError
 
 
@@ -89,7 +89,9 @@ class McpTools(ToolEnv):
         self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)
         self._tasks, self._judged_by, self._restart = tuple(tasks), judge, restart
         self.answer: str | None = None
-        self._connect = partial(_Server, list(command), variables, cwd, call_timeout, start_timeout)
+        environment = None if variables is None else dict(variables)
+        server = {"command": command[0], "args": list(command[1:]), "env": environment, "cwd": cwd}
+        self._connect = partial(_Server, call_timeout, start_timeout, **server)
         self._server: _Server | None = None
         self._live()
 
@@ -164,14 +166,7 @@ class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.Pr
 class _Server:
     """A server process and the thread that talks to it."""
 
-    def __init__(
-        self,
-        command: list[str],
-        variables: Mapping[str, str] | None,
-        cwd: str | None,
-        call_timeout: float,
-        start_timeout: float,
-    ) -> None:
+    def __init__(self, call_timeout: float, start_timeout: float, **parameters: Any) -> None:
         try:
             from anyio.from_thread import start_blocking_portal
             from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
@@ -180,42 +175,51 @@ class _Server:
                 "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv needs an older "
                 "one, and a virtual environment of its own)"
             ) from error
-        parameters = StdioServerParameters(
-            command=command[0],
-            args=command[1:],
-            env=dict(variables) if variables else None,
-            cwd=cwd,
-            encoding_error_handler="replace",  # with "strict" the SDK stops reading, and says nothing
-        )
+        # With "strict" the SDK stops reading at a byte that is no UTF-8, and says nothing.
+        started = StdioServerParameters(**parameters, encoding_error_handler="replace")
         self._call_timeout, self._loop, self.has_ended = call_timeout, _Loop(), False
         try:
             with ExitStack() as stack:
                 stack.callback(self._loop.end_groups)
                 options = {"loop_factory": lambda: self._loop}
-                self._portal = stack.enter_context(start_blocking_portal("asyncio", options, name=f"mcp {command[0]}"))
-                client = Client(parameters, read_timeout_seconds=start_timeout)
+                self._portal = stack.enter_context(start_blocking_portal("asyncio", options))
+                client = Client(started, read_timeout_seconds=start_timeout)
                 self._client = stack.enter_context(self._portal.wrap_async_context_manager(client))
                 self._thread = self._portal.call(threading.get_ident)
                 self.tools = self._portal.call(self._listed)
                 self._open = stack.pop_all()
         except Exception as error:
+            cause: BaseException = error
+            while inner := getattr(cause, "exceptions", ()):  # groups of groups, of the SDK's tasks
+                cause = inner[0]
             raise McpServerError(
-                f"the MCP server {' '.join(command)!r} could not be started: {_innermost(error)}; it may have written "
-                "more to standard error"
+                f"the MCP server {started.command!r} could not be started: {cause}; it may have written more to "
+                "standard error"
             ) from error
 
     def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a result; in the caller's thread."""
+        from anyio import BrokenResourceError, ClosedResourceError
+        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
+
         if self.has_ended:
             raise _NoAnswerError("the server has ended")
-        waiting = self._portal.start_task_soon(self._called, name, arguments)
         try:
-            result = waiting.result(2.0 * self._call_timeout + 1.0)  # also for the list of tools
+            # The SDK's own limit is later than ours; by default it would be the limit of the start.
+            result = self._ask(self._client.call_tool, name, arguments, self._call_timeout + 1.0)
         except TimeoutError:
-            waiting.cancel()
             # A process that the server has started may hold its output, so the SDK does not see the end.
             self.has_ended = self._loop.started[-1].get_returncode() is not None
             raise _NoAnswerError(f"no result within {self._call_timeout:g} seconds") from None
+        except Exception as error:  # of the server, or a result that is none, or not of the tool's own schema
+            # Servers use the number for errors of their own, too.
+            closed = (getattr(error, "code", None), str(error)) == (CONNECTION_CLOSED, "Connection closed")
+            if closed or isinstance(error, BrokenResourceError | ClosedResourceError):
+                self.has_ended = True
+                raise _NoAnswerError("the server has ended") from error
+            raise ToolError(f"the server answers: {error}") from error
+        with suppress(Exception):  # the call was answered; the next one tells what is wrong
+            self.tools = self._ask(self._listed)
         text = content_text(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         if result.is_error:
             raise ToolError(text or "the server reports an error")
@@ -229,6 +233,14 @@ class _Server:
         with suppress(Exception):  # a server that has died is gone
             self._open.close()
 
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What an asynchronous function returns within the limit of a call."""
+        waiting = self._portal.start_task_soon(function, *arguments)
+        try:
+            return waiting.result(self._call_timeout)
+        finally:
+            waiting.cancel()
+
     async def _listed(self) -> tuple[Tool, ...]:
         page = await self._client.list_tools(cache_mode="refresh")
         tools = page.tools
@@ -240,33 +252,40 @@ class _Server:
             for each in tools
         )
 
-    async def _called(self, name: str, arguments: dict[str, Any]) -> Any:
-        import anyio
-        from mcp import MCPError
-        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
 
-        try:
-            # Later than ours; by default it would be the limit of the start.
-            calling = self._client.call_tool(name, arguments, read_timeout_seconds=self._call_timeout + 1.0)
-            result = await asyncio.wait_for(calling, self._call_timeout)
-        except MCPError as error:
-            # Servers use the number for errors of their own, too.
-            if (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed"):
-                self.has_ended = True
-                raise _NoAnswerError("the server has ended") from error
-            raise ToolError(f"the server answers: {error}") from error
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            self.has_ended = True
-            raise _NoAnswerError("the server has ended") from error
-        except (ValueError, RuntimeError) as error:  # a result that is none, or is not of the tool's own schema
-            raise ToolError(f"the server answers what cannot be read: {error}") from error
-        with suppress(MCPError, TimeoutError):  # the call was answered; the next one tells what is wrong
-            self.tools = await asyncio.wait_for(self._listed(), self._call_timeout)
-        return result
+def foreign_tool(name: str, description: str | None, schema: Any, run: Callable[..., Any]) -> Tool:
+    """A tool that a server describes. Servers in Go write ``null`` for lists and maps that are empty; those go."""
+
+    def without_nulls(found: dict[str, Any]) -> dict[str, Any]:
+        return {key: each for key, each in found.items() if each is not None or key in ("default", "const")}
+
+    kept = json.loads(json.dumps(schema or {}), object_hook=without_nulls)
+    return Tool(name, description or name, {"type": "object", "properties": {}, **kept}, run)
 
 
-def _innermost(failure: BaseException) -> BaseException:
-    """The first exception in groups of groups, as the SDK's task groups raise them."""
-    while exceptions := getattr(failure, "exceptions", ()):
-        failure = exceptions[0]
-    return failure
+def content_text(result: Mapping[str, Any]) -> str:
+    """The text of a tool's result in any form of the protocol.
+
+    Args:
+        result: The result as JSON: ``{"content": [...], "structuredContent": ..., ...}``.
+    """
+    if not result.get("content") and result.get("structuredContent") is not None:
+        return as_text(result["structuredContent"])
+    return "\n".join(map(_block_text, result.get("content") or ()))
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    """One block of content; of pictures, sounds and other binary data only what they are."""
+    match block:
+        case {"type": "text"}:
+            return str(block.get("text", ""))
+        case {"type": "resource", "resource": {"text": text, **inner}}:
+            return f"[resource {inner.get('uri')}]\n{text}"
+        case {"type": "resource", "resource": binary}:
+            return f"[resource {binary.get('uri')}, {binary.get('mimeType', 'binary')}]"
+        case {"type": "resource_link"}:
+            about = [str(block[key]) for key in ("title", "name", "description", "mimeType") if block.get(key)]
+            return f"[link {block.get('uri')}: {', '.join(about)}]"
+        case {"type": "image" | "audio" as kind}:
+            return f"[{kind}, {block.get('mimeType', 'of an unknown type')}]"
+    return as_text(block)

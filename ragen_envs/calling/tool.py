@@ -1,20 +1,45 @@
-"""One tool: its name, its description, the schema of its arguments, and the function that answers a call.
+"""One tool: its name, its description, the JSON schema of its arguments, and the function that answers a call.
 
-A call is the JSON text ``{"name": "find_customer", "arguments": {"name": "Anna Bell"}}``. It is the primitive action of
-an environment with tools, whatever form a chat template gives it. ``{"answer": "Done."}`` is the other one: words
-instead of a call.
+A call is the JSON text ``{"name": "find_customer", "arguments": {"name": "Anna Bell"}}``: the primitive action of an
+environment with tools, whatever form a chat template gives it. ``{"answer": "Done."}`` is the other one: words instead
+of a call.
+
+A function's schema is made as `transformers.utils.get_json_schema` makes it, so a model sees what it would see of the
+same function in TRL; it is made here because environments import neither torch nor Transformers.
 """
 
+import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import re
+import types
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from textwrap import dedent
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ragen_envs.calling.schema import Schema, fault, function_schema
+from ragen_envs.errors import EnvError
+
+Schema = dict[str, Any]
+
+_KINDS: dict[Any, str] = {
+    **{int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"},
+    **{list: "array", tuple: "array", dict: "object"},
+}
+# Keywords that leave an object as closed as its properties; with any other one it may take more than they name.
+_PLAIN = {"type", "properties", "required", "additionalProperties", "nullable", "default", "examples"}
+_PLAIN |= {"title", "description", "$schema", "$id", "$defs", "definitions"}
+_SECTION = re.compile(r"(?:^|\n)\s*(Args|Returns|Raises):")
+_TYPE = r"(?: \([^)\n]*\))?:"  # in brackets after an argument's name, and left out
+_ARGUMENT = re.compile(rf"^(\w+){_TYPE}(.*(?:\n(?!\w+{_TYPE}).*)*)", re.MULTILINE)
 
 
 class ToolError(Exception):
     """Raised by a tool that cannot do what it was asked; its message is shown to the model."""
+
+
+class ToolSignatureError(EnvError, TypeError):
+    """A function cannot be a tool as it is written."""
 
 
 @dataclass(frozen=True)
@@ -37,28 +62,22 @@ class Tool:
 
     @classmethod
     def of(cls, function: "Callable[..., Any] | Tool") -> "Tool":
-        """A function as a tool; see `function_schema`. A tool is returned as it is.
+        """A function as a tool. A tool is returned as it is.
+
+        Args:
+            function: Has a type hint for each argument, and a docstring in Google's style that describes it and each
+                argument under ``Args:``. A receiver `self` without a hint is left out. It may be asynchronous.
 
         Raises:
-            ToolSignatureError: If the function's hints or docstring leave something open.
-
-        Example:
-            >>> def add(a: int, b: int) -> int:
-            ...     '''Add two numbers.
-            ...
-            ...     Args:
-            ...         a: The first.
-            ...         b: The second.
-            ...     '''
-            ...     return a + b
-            >>> Tool.of(add).signature
-            'add(a: integer, b: integer)'
+            ToolSignatureError: If it is no function, or a generator, if a hint or a description is missing, a hint has
+                no JSON type, or an argument cannot be given by its name.
         """
         if isinstance(function, Tool):
             return function
         plain = getattr(function, "__func__", function)  # one schema for the method of all instances
-        found = function_schema(plain)["function"]
-        return cls(found["name"], found["description"], found["parameters"], function, found.get("return"))
+        if not isinstance(getattr(plain, "__name__", None), str) or not isinstance(plain, Hashable):
+            raise ToolSignatureError(f"{plain!r:.100} is no function with a name; write one, or make a ragen_envs.Tool")
+        return replace(_described(plain), run=function)
 
     @property
     def schema(self) -> Schema:
@@ -78,8 +97,132 @@ class Tool:
         return f"{self.name}({', '.join(arguments)})"
 
     def fault(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments of a call; None if nothing is."""
-        return fault(arguments, self.parameters, self.name)
+        """What is certainly wrong with the arguments of a call; None if nothing is. See `faults`."""
+        return next(faults(arguments, self.parameters, self.name, closed=True), None)
+
+
+@lru_cache(maxsize=4096)
+def _described(function: Callable[..., Any]) -> Tool:
+    name, written = function.__name__, inspect.unwrap(function)
+    if inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written):
+        raise ToolSignatureError(f"{name} is a generator, which a call does not run; return the whole result")
+    description, *rest = _SECTION.split(inspect.getdoc(function) or "")
+    if not description.strip():
+        raise ToolSignatureError(f"{name} has no docstring; a model learns from it what the tool does")
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    listed = re.split(r"\n(?=\S)", sections.get("Args", ""))[0]  # up to a section of another title
+    texts = dict(_ARGUMENT.findall(dedent(listed.strip("\n"))))
+    hints, properties, required = get_type_hints(function), {}, []
+    for place, (argument, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        if place == 0 and argument in ("self", "cls") and argument not in hints:
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolSignatureError(f"{parameter} of {name} cannot be given by its name, as a call gives arguments")
+        if argument not in hints:
+            raise ToolSignatureError(f"{argument} of {name} has no type hint; give it one, such as {argument}: str")
+        if argument not in texts:
+            raise ToolSignatureError(f"the docstring of {name} does not describe {argument}; add it under Args:")
+        text = re.sub(r"\s*\n\s*", " ", texts[argument].strip())
+        properties[argument] = {**schema_of(hints[argument], name), "description": text}
+        if parameter.default is inspect.Parameter.empty:
+            required.append(argument)
+    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    said = {"description": sections["Returns"].strip()} if "Returns" in sections else {}
+    returns = {**schema_of(hints["return"], name), **said} if "return" in hints else None
+    return Tool(name, description.strip(), parameters, function, returns)
+
+
+def schema_of(hint: Any, function: str) -> Schema:
+    """The JSON schema of a type hint; an error names the function that has it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return {}
+    if (bare := origin if origin in (list, dict) and not arguments else hint) in _KINDS:
+        return {"type": _KINDS[bare]}
+    if origin in (Union, types.UnionType):
+        nullable = {"nullable": True} if type(None) in arguments else {}
+        kinds = [schema_of(each, function) for each in arguments if each is not type(None)]
+        if len(kinds) > 1 and all(kind.keys() == {"type"} for kind in kinds):
+            kinds = [{"type": _one_or_all(sorted({str(kind["type"]) for kind in kinds}))}]
+        return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **nullable}
+    if origin is Literal and all(type(value) in _KINDS for value in arguments):
+        names = list(dict.fromkeys(_KINDS[type(value)] for value in arguments))
+        return {"type": _one_or_all(names), "enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": schema_of(arguments[0], function)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": schema_of(arguments[1], function)}
+    raise ToolSignatureError(
+        f"the hint {hint} of {function} has no JSON type; use int, float, str, bool, list, dict, Literal or a union of "
+        "them, or describe the tool yourself with ragen_envs.Tool"
+    )
+
+
+def _one_or_all(names: list[str]) -> str | list[str]:
+    return names[0] if len(names) == 1 else names
+
+
+def _kind(schema: Mapping[str, Any] | bool) -> str:
+    """The type in a signature."""
+    if isinstance(schema, bool):
+        return "any" if schema else "none"
+    found = schema.get("enum") or schema.get("type", "any")
+    return found if isinstance(found, str) else "|".join(map(str, found))
+
+
+def faults(value: Any, schema: Mapping[str, Any] | bool, name: str, closed: bool = False) -> Iterator[str]:
+    """What is certainly wrong with a value, in words that do not repeat it.
+
+    Read are `type`, `nullable`, `enum`, `anyOf`, `oneOf` and `allOf`, `items`, `properties`, `required` and
+    `additionalProperties`. Other keywords could only forbid more; their judgement is left to the tool.
+
+    Args:
+        value: What `json.loads` returned.
+        schema: The schema that it should meet; True for anything, and False for nothing.
+        name: What to call the value.
+        closed: Whether an object takes only the properties that its schema names, unless the schema says otherwise or
+            has a keyword that may name others.
+    """
+    if schema is False:
+        yield f"{name} is not allowed"
+    if isinstance(schema, bool) or (value is None and schema.get("nullable")):
+        return
+    wanted = schema.get("type") or []
+    kinds = [wanted] if isinstance(wanted, str) else wanted
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield f"{name} must be {' or '.join(map(_article, kinds))}"
+    allowed = schema.get("enum", [value])
+    if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed):  # True is 1
+        yield f"{name} must be one of {', '.join(map(str, allowed))}"
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        found = [next(faults(value, each, name), None) for each in schema.get(keyword, ())]
+        if any(found) and (keyword == "allOf" or all(found)):
+            yield next(filter(None, found))
+    if isinstance(value, list) and "prefixItems" not in schema and isinstance(schema.get("items"), Mapping | bool):
+        for each in value:
+            yield from faults(each, schema["items"], f"each of {name}")
+    if not isinstance(value, dict):
+        return
+    if lacking := [each for each in schema.get("required", ()) if each not in value]:
+        yield f"{name} needs {', '.join(lacking)}"
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", not (closed and "properties" in schema and schema.keys() <= _PLAIN))
+    if "patternProperties" in schema:
+        others = True
+    if others is False and not value.keys() <= properties.keys():
+        yield f"{name} takes only {', '.join(properties)}" if properties else f"{name} takes no arguments"
+    for key, each in value.items():
+        yield from faults(each, properties.get(key, others), f"{key} of {name}")
+
+
+def _is(value: Any, kind: str) -> bool:
+    """Whether a value of JSON is of a type; every value is of a type that JSON does not know."""
+    found = _KINDS[type(value)]
+    return found == kind or (found, kind) == ("integer", "number") or kind not in _KINDS.values()
+
+
+def _article(kind: str) -> str:
+    return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
 
 
 @dataclass(frozen=True)
@@ -101,68 +244,21 @@ def write_answer(text: str) -> str:
 
 
 def read_action(text: str) -> Call | str | None:
-    """What an action says: a call, an answer in words, or None if it is neither.
+    r"""What an action says: a call, an answer in words, or None if it is neither. No string raises an exception.
 
-    Args:
-        text: Any string.
-    """
-    found = read_object(text)
-    if found is None:
-        return None
-    if found.keys() == {"answer"} and isinstance(found["answer"], str):
-        return found["answer"]
-    return call_in(found)
-
-
-def call_in(found: Mapping[str, Any]) -> Call | None:
-    """The call that a JSON object describes, with `arguments` or, as Llama 3 names them, `parameters`."""
-    for key in ("arguments", "parameters"):
-        if found.keys() <= {"name", key} and isinstance(found.get("name"), str):
-            arguments = found.get(key, {})
-            return Call(found["name"], arguments) if isinstance(arguments, dict) else None
-    return None
-
-
-def read_object(text: str) -> dict[str, Any] | None:
-    r"""The JSON object that a text is; None if it is none. No string raises an exception.
-
-    One that holds half of a surrogate pair, as in ``{"name": "\ud83d"}``, is none either: it is no text that could be
-    sent to a server, written to a file or tokenised.
+    A call has `arguments` or, as Llama 3 names them, `parameters`. JSON with half of a surrogate pair, as in
+    ``{"name": "\ud83d"}``, is neither: it is no text that could be sent to a server, written to a file or tokenised.
     """
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
-
-
-def foreign_tool(
-    name: str, description: str | None, schema: Mapping[str, Any] | None, run: Callable[..., Any]
-) -> Tool:
-    """A tool that a server describes. Servers in Go write ``null`` for lists and maps that are empty; those go.
-
-    Args:
-        name: What it is called by.
-        description: What it does; the name if there is none.
-        schema: JSON schema of its arguments.
-        run: Called with the arguments by name.
-    """
-    return Tool(name, description or name, {"type": "object", "properties": {}, **_without_nulls(schema or {})}, run)
-
-
-def _without_nulls(schema: Any) -> Any:
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {key: each for key, each in schema.items() if each is not None or key in ("default", "const")}
-    nested = {key: [_without_nulls(one) for one in each] for key, each in kept.items() if isinstance(each, list)}
-    return {**{key: _without_nulls(each) for key, each in kept.items()}, **nested}
-
-
-def _kind(schema: Mapping[str, Any] | bool) -> str:
-    if isinstance(schema, bool):
-        return "any" if schema else "none"
-    if "enum" in schema:
-        return "|".join(map(str, schema["enum"]))
-    found = schema.get("type", "any")
-    return found if isinstance(found, str) else "|".join(found)
+    match found:
+        case {"answer": str(answer)} if len(found) == 1:
+            return answer
+        case {"name": str(name), "arguments": dict(arguments)} | {"name": str(name), "parameters": dict(arguments)}:
+            return Call(name, arguments) if len(found) == 2 else None
+        case {"name": str(name)} if len(found) == 1:
+            return Call(name, {})
+    return None

@@ -1,29 +1,129 @@
-"""ToolTurns: a model calls functions in its chat template's own form, and their results come back.
+"""A model calls functions in its chat template's own form, and their results come back.
 
-It is `AgentTurns` with calls instead of tagged actions: limits, penalty, rewards and info are the same. The caller
-renders the chat template, which shows the tools (`ToolTurns.tools`) and writes results as messages of the role "tool"
-(`info["tool_results"]`).
+How a reply carries calls, as the chat templates of common models write them:
+
+| name | models | a call |
+|---|---|---|
+| ``tags`` | Qwen2.5, Qwen3, Hermes, the embedded model | ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` |
+| ``json`` | Llama 3.1 and 3.2 | ``{"name": …, "parameters": {…}}``, several with ``;`` between them |
+
+A reply without a call is an answer in words. Reading takes either form, because a model must not be penalised for what
+another one is asked to write; only writing needs to know which one. Text around tagged calls is ignored.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 
 from ragen_envs.arguments import check_choice
 from ragen_envs.calling.env import ToolEnv
-from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
-from ragen_envs.calling.schema import Schema
-from ragen_envs.calling.tool import Call, read_action
+from ragen_envs.calling.tool import Call, Schema, read_action, write_answer, write_call
+from ragen_envs.reply_format import END_THINK, THINK
 from ragen_envs.turns import AgentTurns, TurnRecord
 
-UNREADABLE = "Error: the reply has no thought before its calls"
+CALL_FORMATS = ("tags", "json")
+CALL, END_CALL = "<tool_call>", "</tool_call>"
+_PYTHON = "<|python_tag|>"  # may stand before Llama 3's calls
+
+
+@dataclass(frozen=True)
+class CallFormat:
+    """How a reply carries calls. It stands where `ReplyFormat` stands for actions in tags.
+
+    Attributes:
+        think: Whether a thought in ``<think>`` tags comes first.
+        form: One of `CALL_FORMATS`; the form that `write` writes.
+    """
+
+    think: bool = False
+    form: str = "tags"
+
+    @property
+    def prefix(self) -> str:
+        """The start of every well-formed reply."""
+        return THINK if self.think else ""
+
+    def write(self, actions: Sequence[str], thought: str = "") -> str:
+        """Writes the reply that `read` reads back as `actions`.
+
+        Args:
+            actions: Calls, at least one, or a single answer; in the form of `tool.write_call` and `tool.write_answer`.
+            thought: Comes first; left out if `think` is False.
+
+        Raises:
+            ValueError: If there is no action, or one of them cannot be written in this form.
+        """
+        said = [] if isinstance(actions, str) else [read_action(action) for action in actions]
+        calls = [{"name": one.name, "arguments": one.arguments} for one in said if isinstance(one, Call)]
+        if not said or (len(calls) < len(said) and not (len(said) == 1 and isinstance(said[0], str))):
+            raise ValueError(f"actions {actions!r} are neither calls, at least one, nor a single answer")
+        if isinstance(said[0], str):
+            body = said[0]
+        elif self.form == "json":
+            body = "; ".join(_dump({"name": one["name"], "parameters": one["arguments"]}) for one in calls)
+        else:
+            body = "\n".join(f"{CALL}\n{_dump(one)}\n{END_CALL}" for one in calls)
+        written = f"{THINK}{thought}{END_THINK}{body}" if self.think else body
+        if self.read(written) != tuple(map(_canonical, actions)):
+            raise ValueError(f"actions {actions!r:.200} have a tag or a brace that would be read in another way")
+        return written
+
+    def read(self, reply: str) -> tuple[str, ...] | None:
+        """Finds the calls of a reply, in time linear in its length.
+
+        Args:
+            reply: Any string.
+
+        Returns:
+            Actions: calls in one spelling, or as the model wrote them where they cannot be read; the answer, if there
+            is no call. None if a thought is asked for and missing.
+        """
+        if self.think:
+            begin = reply.find(THINK)
+            end = reply.find(END_THINK, begin) if begin >= 0 else -1
+            if end < 0:
+                return None
+            reply = reply[end + len(END_THINK) :]
+        if CALL in reply:
+            pieces = (piece.partition(END_CALL) for piece in reply.split(CALL)[1:])
+            # A call that is not closed keeps its tag, so that it is no call.
+            return tuple(_canonical(inner.strip()) if closed else CALL + inner for inner, closed, _ in pieces)
+        text = reply.strip().removeprefix(_PYTHON).strip()
+        return tuple(_bare(text)) if text.startswith("{") else (write_answer(text),)
+
+
+def _dump(found: object) -> str:
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _bare(text: str) -> Iterator[str]:
+    """Objects with ``;`` or blanks between them. What follows something else is one action, which is no call."""
+    while text:
+        try:
+            end = json.JSONDecoder().raw_decode(text)[1] if text.startswith("{") else len(text)
+        except (ValueError, RecursionError):
+            end = len(text)
+        yield _canonical(text[:end])
+        text = text[end:].lstrip("; \n\t\r")
+
+
+def _canonical(text: str) -> str:
+    """The call in the spelling of `write_call`; the text itself if it is none."""
+    found = read_action(text)
+    return write_call(found.name, found.arguments) if isinstance(found, Call) else text
 
 
 class ToolTurns(AgentTurns):
     """Lets a language model play an environment with tools by calling them.
 
-    A reply holds any number of calls (`calling.formats`), of which the first `max_actions_per_turn` are made, in order.
+    It is `AgentTurns` with calls instead of tagged actions: limits, penalty, rewards and info are the same. The caller
+    renders the chat template, which shows the tools (`ToolTurns.tools`) and writes results as messages of the role
+    "tool".
+
+    A reply holds any number of calls, of which the first `max_actions_per_turn` are made, in order.
     Each has a result: what the tool returned, or what was wrong with the call. Calls past a limit have one result
     together, so that the message has its bound. A reply without a call is an answer in words; it ends the episode. A
     turn is bad, and gets `format_penalty` once, if one of its calls is not readable, names no tool, or has wrong
@@ -43,7 +143,7 @@ class ToolTurns(AgentTurns):
         max_actions: Valid calls per episode, at least 1.
         think: Whether a reply has a thought in ``<think>`` tags before its calls.
         format_penalty: Reward added to a bad turn, at most 0.
-        call_format: The form that `format_reply` writes, one of `calling.formats.CALL_FORMATS`.
+        call_format: The form that `format_reply` writes, one of `CALL_FORMATS`.
 
     Raises:
         ValueError: If a number is out of range, the form is unknown, or `env` has no tools.
@@ -71,9 +171,7 @@ class ToolTurns(AgentTurns):
             "format_penalty": format_penalty,
         }
         # First, so that these arguments are recorded and not those of `AgentTurns`.
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=False, **shared, call_format=call_format
-        )
+        gymnasium.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **shared, call_format=call_format)
         super().__init__(env, **shared)
         self.call_format = call_format
 
@@ -115,17 +213,15 @@ class ToolTurns(AgentTurns):
     def _play(self, reply: str) -> TurnRecord:
         turn = super()._play(reply)
         if not turn.is_readable:
-            turn.results.append(UNREADABLE)
+            turn.results.append("Error: the reply has no thought before its calls")
+        # A reply may have hundreds of calls past a limit, so they have one result.
         if turn.surplus and not (self._terminated or self._env_truncated):
-            turn.results.append(f"Error: {self._not_made(len(turn.surplus))}")
+            number, is_last = len(turn.surplus), self.actions_left == 0
+            calls = "the last call was" if number == 1 else f"the last {number} calls were"
+            whole, most = ("an episode", self.max_actions) if is_last else ("a turn", self.max_actions_per_turn)
+            limit = f"{whole} may have at most {most} call{'' if most == 1 else 's'}"
+            turn.results.append(f"Error: {calls} not made: {limit}")
         return turn
-
-    def _not_made(self, number: int) -> str:
-        """What is said of the calls past a limit. A reply may have hundreds of them, so they have one result."""
-        calls = "the last call was" if number == 1 else f"the last {number} calls were"
-        is_last = self.actions_left == 0
-        whole, most = ("an episode", self.max_actions) if is_last else ("a turn", self.max_actions_per_turn)
-        return f"{calls} not made: {whole} may have at most {most} call{'' if most == 1 else 's'}"
 
     def _act(self, name: str, text: str, turn: TurnRecord) -> None:
         fault = self.game.fault(name)

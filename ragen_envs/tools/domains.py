@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal, get_type_hints
 import numpy as np
 import tomllib
 
-from ragen_envs.calling.schema import schema_of
-from ragen_envs.calling.tool import Call, Tool, ToolError
+from ragen_envs.calling.tool import Call, Tool, ToolError, schema_of
 
 WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("domains.toml").read_text(encoding="utf-8"))
 LENGTHS = (2, 3, 4, 5, 6)
@@ -110,7 +109,7 @@ def _run(method: Callable[..., str], names: Mapping[str, str], domain: Domain, /
 
 
 class Orders(Domain):
-    """A shop: `customers` (id, name, city), `products` (id, name, price), `orders` (id, customer, product, quantity)."""
+    """`customers` (id, name, city), `products` (id, name, price) and `orders` (id, customer, product, quantity)."""
 
     words = WORDS["orders"]
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from ragen_envs import ToolEnv, ToolTurns
-from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
-from ragen_envs.calling.results import as_text, content_text
-from ragen_envs.calling.schema import ToolSignatureError, fault, function_schema
-from ragen_envs.calling.tool import Tool, foreign_tool, read_action, write_answer, write_call
+from ragen_envs.calling.env import as_text
+from ragen_envs.calling.mcp import content_text, foreign_tool
+from ragen_envs.calling.tool import Tool, ToolSignatureError, faults, read_action, write_answer, write_call
+from ragen_envs.calling.turns import CALL_FORMATS, CallFormat
 from tests.support.ragen_envs.notes import Notes
 from tests.support.ragen_envs.toys import calls
 
@@ -87,7 +87,7 @@ FUNCTIONS = [plain, everything, nested, bare, Shop.open]
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__name__)
 def test_a_schema_is_that_of_transformers(function: Any) -> None:
-    assert function_schema(function) == get_json_schema(function)
+    assert Tool.of(function).schema == get_json_schema(function)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_schema_is_that_of_transformers(function: Any) -> None:
     ],
 )
 def test_keywords_of_json_schema(value: Any, schema: dict[str, Any], said: str | None) -> None:
-    assert fault(value, schema, "it") == said
+    assert next(faults(value, schema, "it", closed=True), None) == said
 
 
 def test_null_for_lists_and_maps_is_none_of_them() -> None:
@@ -204,7 +204,6 @@ TEXT = {"type": "text", "text": "A"}
         ({"content": [TEXT, TEXT], "structuredContent": {"a": 1}}, "A\nA"),
         ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
         ({"content": None, "structuredContent": [1]}, "[1]"),
-        ({"content": [], "structured_content": [1]}, "[1]"),
         ({"content": []}, ""),
         ({"content": [{"type": "resource", "resource": {"uri": "f:/a", "text": "B"}}]}, "[resource f:/a]\nB"),
         (
@@ -214,8 +213,6 @@ TEXT = {"type": "text", "text": "A"}
         ({"content": [{"type": "resource_link", "uri": "f:/a", "name": "n", "title": None}]}, "[link f:/a: n]"),
         ({"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}, TEXT]}, "[image, image/png]\nA"),
         ({"content": [{"type": "new", "a": 1}]}, '{"type": "new", "a": 1}'),
-        ({"a": 1}, '{"a": 1}'),
-        ("A", "A"),
     ],
 )
 def test_every_form_of_a_servers_result_reaches_the_model(result: Any, text: str) -> None:
