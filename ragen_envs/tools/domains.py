@@ -1,30 +1,27 @@
-"""Three small databases: rows, tools over them, tasks and the calls that solve them. Words are in `domains.toml`."""
+"""Three small databases: their rows and rules. What their tools do, their tasks and all words are in `domains.toml`."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, get_type_hints
+from typing import Any, ClassVar
 
 import numpy as np
 import tomllib
 
-from ragen_envs.calling.tool import Call, Tool, ToolError, schema_of
+from ragen_envs.calling.tool import Call, Tool, ToolError
 
 WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("domains.toml").read_text(encoding="utf-8"))
 LENGTHS = (2, 3, 4, 5, 6)
 """How many calls tasks need."""
-HOURS = range(9, 17)
-QUANTITIES = range(1, 10)
-Day = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
 Task = tuple[str, tuple[Call, ...]]
 """What is asked for in words, and a shortest way: each call needs only what the text and earlier results say."""
 
 
 class Row(SimpleNamespace):
-    """A row of a table; its fields are attributes."""
+    """A row of a table; its fields are attributes. `customer_id` is the `id` of a row of the table "customer"."""
 
     @property
     def cells(self) -> tuple[Any, ...]:
@@ -33,16 +30,20 @@ class Row(SimpleNamespace):
 
 
 class Domain(abc.ABC):
-    """Rows, tools and tasks of one domain. Its tools are methods.
+    """Rows, tools and tasks of one domain.
 
     Args:
         rng: Draws the rows.
+
+    Attributes:
+        words: Its part of `domains.toml`.
+        tables: Its rows by their kind.
     """
 
     words: ClassVar[Mapping[str, Any]]
-    """Its part of `domains.toml`."""
 
     def __init__(self, rng: np.random.Generator) -> None:
+        self.tables: dict[str, list[Row]] = {}
         self._fill(rng)
 
     @abc.abstractmethod
@@ -50,16 +51,50 @@ class Domain(abc.ABC):
         """Draws the rows."""
 
     @abc.abstractmethod
+    def _check(self, does: Mapping[str, Any], rows: Mapping[str, Row], arguments: Mapping[str, Any]) -> None:
+        """Raises a `ToolError` if a change is against the rules.
+
+        Args:
+            does: The tool, as in `domains.toml`.
+            rows: The rows that arguments refer to, by their kind.
+            arguments: As of the call.
+        """
+
+    @abc.abstractmethod
     def draw(self, rng: np.random.Generator, length: int) -> Task:
         """Draws a task that needs so many calls."""
 
-    @abc.abstractmethod
-    def values(self) -> dict[str, Sequence[Any]]:
-        """What a random call may give for each argument (first wording)."""
+    def state(self) -> dict[str, list[tuple[Any, ...]]]:
+        """What is compared with the state to reach: the cells of all rows by their kind, in one order.
 
-    @abc.abstractmethod
-    def state(self) -> Any:
-        """What is compared with the state to reach."""
+        Where rows can be added they have no numbers, because a new one's depends on what was done before.
+        """
+        added = {does.get("add") for does in self.words["tools"].values()}
+        found = {}
+        for kind, rows in self.tables.items():
+            found[kind] = sorted(row.cells[1:] if kind in added else row.cells for row in rows)
+        return found
+
+    def values(self, argument: str) -> Sequence[Any]:
+        """What a random call may give for an argument (first wording); at least one value."""
+        if argument in self.words["values"]:
+            return list(self.words["values"][argument])
+        if argument.endswith("_id"):
+            return [row.id for row in self._in_order(argument.removesuffix("_id"))] or [0]
+        named = [row.name for kind in self.tables for row in self._in_order(kind) if hasattr(row, "name")]
+        return [*named, *self.words.get("new_names", ())]
+
+    def _in_order(self, kind: str) -> list[Row]:
+        rows = self.rows(kind)
+        return sorted(rows, key=lambda row: int(row.id)) if kind in self.words["sorted"] else rows
+
+    def rows(self, kind: str) -> list[Row]:
+        """All rows of a kind."""
+        return self.tables[kind]
+
+    def row(self, kind: str, number: int) -> Row:
+        """The row with a number."""
+        return find(kind, self.rows(kind), id=number)
 
     def tools(self, other: bool) -> tuple[Tool, ...]:
         """The tools, in the second wording if `other` is true."""
@@ -71,6 +106,37 @@ class Domain(abc.ABC):
             return made
         words = self.words["tools"][made.name]
         return Call(words["other"][0], {words["arguments"][key][1]: value for key, value in made.arguments.items()})
+
+    def carry_out(self, made: Call) -> str:
+        """The result of a call in the first wording.
+
+        Raises:
+            ToolError: If it cannot be done.
+        """
+        does = self.words["tools"][made.name]
+        arguments = {key: made.arguments[key] for key in does["arguments"]}  # in the order of fields
+        rows = self._referred(arguments)
+        listed = ""
+        if kind := does.get("find"):
+            rows[kind] = find(kind, self.rows(kind), **arguments)
+        elif kind := does.get("list"):
+            found = sorted(matching(self.rows(kind), **arguments), key=lambda row: int(getattr(row, does["by"])))
+            lines = [does["each"].format(**vars(row), **self._referred(vars(row))) for row in found]
+            listed = does.get("separator", "\n").join(lines) or does["none"]
+        elif not does.keys().isdisjoint(("add", "set", "remove")):
+            self._check(does, rows, arguments)
+        if kind := does.get("add"):
+            rows[kind] = Row(id=max([99, *(row.id for row in self.rows(kind))]) + 1, **arguments)
+            self.rows(kind).append(rows[kind])
+        elif kind := does.get("set"):
+            vars(rows[kind]).update({key: value for key, value in arguments.items() if key != f"{kind}_id"})
+        elif kind := does.get("remove"):
+            self.rows(kind).remove(rows[kind])
+        return str(does["text"].format(listed=listed, **rows))
+
+    def _referred(self, fields: Mapping[str, Any]) -> dict[str, Row]:
+        kinds = [key.removesuffix("_id") for key in fields if key.endswith("_id")]
+        return {kind: self.row(kind, fields[f"{kind}_id"]) for kind in kinds}
 
     def _template(self, rng: np.random.Generator, length: int) -> Mapping[str, Any]:
         """One of the tasks with so many calls."""
@@ -91,188 +157,93 @@ def _described(domain: type[Domain], other: bool) -> tuple[Tool, ...]:
     """The tools of a domain; `run` takes the object as its first argument."""
     found = []
     for name, words in domain.words["tools"].items():
-        method = getattr(domain, name)
-        hints = get_type_hints(method)
-        said, description = words["other"] if other else (name, method.__doc__)
+        said, description = words["other"] if other else (name, words["description"])
         names, properties = {}, {}
         for argument, texts in words["arguments"].items():
             spelled, text = texts[1:] if other else (argument, texts[0])
             names[spelled] = argument
-            properties[spelled] = {**schema_of(hints[argument], name), "description": text}
+            plain = {"type": "integer" if argument.endswith("_id") else "string"}
+            properties[spelled] = {**WORDS["types"].get(argument, plain), "description": text}
         parameters = {"type": "object", "properties": properties, "required": list(properties)}
-        found.append(Tool(said, description, parameters, partial(_run, method, names), {"type": "string"}))
+        found.append(Tool(said, description, parameters, partial(_run, name, names), {"type": "string"}))
     return tuple(found)
 
 
-def _run(method: Callable[..., str], names: Mapping[str, str], domain: Domain, /, **arguments: Any) -> str:
-    return method(domain, **{names[key]: value for key, value in arguments.items()})
+def _run(name: str, names: Mapping[str, str], domain: Domain, /, **arguments: Any) -> str:
+    return domain.carry_out(Call(name, {names[key]: value for key, value in arguments.items()}))
 
 
 class Orders(Domain):
-    """`customers` (id, name, city), `products` (id, name, price) and `orders` (id, customer, product, quantity)."""
+    """A shop: rows "customer" (id, name, city), "product" (id, name, price), "order" (id, who, what, quantity)."""
 
     words = WORDS["orders"]
 
-    def find_customer(self, name: str) -> str:
-        """Find a customer by name."""
-        found = find("customer", self.customers, name=name)
-        return f"customer {found.id}: {name}, {found.city}"
-
-    def list_orders(self, customer_id: int) -> str:
-        """List the orders of a customer."""
-        find("customer", self.customers, id=customer_id)
-        found = sorted(self._orders_of(customer_id), key=lambda each: each[0].id)
-        lines = [f"order {order.id}: {order.quantity} x {what.name} (product {what.id})" for order, what in found]
-        return "\n".join(lines) or "no orders"
-
-    def find_product(self, name: str) -> str:
-        """Find a product by name."""
-        found = find("product", self.products, name=name)
-        return f"product {found.id}: {name}, price {found.price}"
-
-    def place_order(self, customer_id: int, product_id: int, quantity: int) -> str:
-        """Place an order for a customer."""
-        find("customer", self.customers, id=customer_id)
-        find("product", self.products, id=product_id)
-        _check_quantity(quantity)
-        number = next_number(self.orders)
-        self.orders.append(Row(id=number, customer=customer_id, product=product_id, quantity=quantity))
-        return f"order {number} placed"
-
-    def cancel_order(self, order_id: int) -> str:
-        """Cancel an order."""
-        self.orders.remove(find("order", self.orders, id=order_id))
-        return f"order {order_id} cancelled"
-
-    def change_quantity(self, order_id: int, quantity: int) -> str:
-        """Change how many pieces an order has."""
-        order = find("order", self.orders, id=order_id)
-        _check_quantity(quantity)
-        order.quantity = quantity
-        return f"order {order_id} changed"
-
-    def change_city(self, customer_id: int, city: str) -> str:
-        """Change the city of a customer."""
-        find("customer", self.customers, id=customer_id).city = city
-        return f"customer {customer_id} changed"
-
-    def state(self) -> Any:
-        """All customers, and the orders without their numbers: those of new ones depend on what was done before."""
-        return sorted(each.cells for each in self.customers), sorted(each.cells[1:] for each in self.orders)
-
-    def values(self) -> dict[str, Sequence[Any]]:
-        """What a random call may give for each argument."""
-        return {
-            "quantity": QUANTITIES,
-            "city": self.words["cities"],
-            "name": [each.name for each in (*self.customers, *self.products)],
-            "customer_id": [each.id for each in self.customers],
-            "product_id": [each.id for each in self.products],
-            "order_id": sorted(each.id for each in self.orders),
-        }
+    def _check(self, does: Mapping[str, Any], rows: Mapping[str, Row], arguments: Mapping[str, Any]) -> None:
+        if not 1 <= arguments.get("quantity", 1) <= 1000:
+            raise ToolError("the quantity must be from 1 to 1000")
 
     def draw(self, rng: np.random.Generator, length: int) -> Task:
         """Draws a task that needs so many calls."""
-        buyer, other = some(rng, self.customers, 2)
-        city = one(rng, [each for each in self.words["cities"] if each != buyer.city])
-        order, bought = one(rng, self._orders_of(buyer.id))
-        numbers_of = {each.name: each.id for each in self.products}
-        wanted = one(rng, [each for each in self.words["products"] if each in numbers_of and each != bought.name])
-        quantity = one(rng, [each for each in QUANTITIES[1:] if each != order.quantity])
+        buyer, other = some(rng, self.rows("customer"), 2)
+        city = one(rng, [each for each in self.words["values"]["city"] if each != buyer.city])
+        bought = matching(self.rows("order"), customer_id=buyer.id)
+        order = one(rng, bought)
+        names = {each.id: each.name for each in self.rows("product")}
+        product = names[order.product_id]
+        wanted = one(rng, [each for each in self.words["products"] if each in names.values() and each != product])
+        quantity = one(rng, [each for each in self.words["values"]["quantity"][1:] if each != order.quantity])
         template = self._template(rng, length)
         # What the customer has bought is listed with its number, and needs no look at the product.
-        listed = [what.name for _, what in self._orders_of(buyer.id)]
+        listed = [names[each.product_id] for each in bought]
         if length == 5 and wanted in listed:
-            wanted = one(rng, [each for each in numbers_of if each not in listed])
-        its_order, its_product = one(rng, self._orders_of(other.id)) if length == 6 else (order, bought)
-        facts = {"name": buyer.name, "customer_id": buyer.id, "order_id": order.id, "product": bought.name}
-        others = {"other_id": other.id, "other_order": its_order.id, "other_product": its_product.name}
-        new = {"city": city, "wanted": wanted, "product_id": numbers_of[wanted], "quantity": quantity}
-        return self._task(template, **facts, other=other.name, **others, **new)
-
-    def _orders_of(self, customer: int) -> list[tuple[Row, Row]]:
-        products = {each.id: each for each in self.products}
-        return [(order, products[order.product]) for order in self.orders if order.customer == customer]
+            wanted = one(rng, [each for each in names.values() if each not in listed])
+        others = one(rng, matching(self.rows("order"), customer_id=other.id)) if length == 6 else order
+        facts = {"name": buyer.name, "customer_id": buyer.id, "order_id": order.id, "product": product, "city": city}
+        facts |= {"wanted": wanted, "product_id": find("product", self.rows("product"), name=wanted).id}
+        facts |= {"other_id": other.id, "other_order": others.id, "other_product": names[others.product_id]}
+        return self._task(template, **facts, other=other.name, quantity=quantity)
 
     def _fill(self, rng: np.random.Generator) -> None:
+        values = self.words["values"]
         names, products = some(rng, self.words["names"], 4), some(rng, self.words["products"], 5)
         free = numbers(rng, 30)
-        self.customers = [Row(id=free.pop(), name=name, city=one(rng, self.words["cities"])) for name in names]
-        self.products = [Row(id=free.pop(), name=name, price=int(rng.integers(5, 100))) for name in products]
-        self.orders = [
-            Row(id=free.pop(), customer=customer.id, product=product.id, quantity=one(rng, QUANTITIES))
-            for customer in self.customers
-            for product in some(rng, self.products, int(rng.integers(1, 4)))
+        customers = [Row(id=free.pop(), name=name, city=one(rng, values["city"])) for name in names]
+        sold = [Row(id=free.pop(), name=name, price=int(rng.integers(5, 100))) for name in products]
+        orders = [
+            Row(id=free.pop(), customer_id=customer.id, product_id=product.id, quantity=one(rng, values["quantity"]))
+            for customer in customers
+            for product in some(rng, sold, int(rng.integers(1, 4)))
         ]
-
-
-def _check_quantity(quantity: int) -> None:
-    if not 1 <= quantity <= 1000:
-        raise ToolError("the quantity must be from 1 to 1000")
+        self.tables = {"customer": customers, "product": sold, "order": orders}
 
 
 class Agenda(Domain):
-    """A calendar: `people` (id, name), and `events` (id, person, title, day, hour) that take them an hour each."""
+    """A calendar: rows "person" (id, name), "event" (id, person, title, day, hour), and "slot" for each free hour."""
 
     words = WORDS["agenda"]
 
-    def find_person(self, name: str) -> str:
-        """Find a person by name."""
-        return f"person {find('person', self.people, name=name).id}: {name}"
+    def rows(self, kind: str) -> list[Row]:
+        """All rows of a kind."""
+        if kind != "slot":
+            return self.tables[kind]
+        taken = [(event.person_id, event.day, event.hour) for event in self.rows("event")]
+        people, days, hours = self.rows("person"), self.words["values"]["day"], self.words["values"]["hour"]
+        slots = ((person.id, day, hour) for person in people for day in days for hour in hours)
+        return [Row(person_id=slot[0], day=slot[1], hour=slot[2]) for slot in slots if slot not in taken]
 
-    def list_events(self, person_id: int, day: Day) -> str:
-        """List the events of a person on a day."""
-        find("person", self.people, id=person_id)
-        found = sorted(self._on(person_id, day), key=lambda event: int(event.hour))
-        return "\n".join(f"event {each.id}: {each.title} at {each.hour}" for each in found) or "no events"
-
-    def free_hours(self, person_id: int, day: Day) -> str:
-        """List the hours at which a person has no event on a day."""
-        find("person", self.people, id=person_id)
-        return f"free at {', '.join(map(str, self._free(person_id, day))) or 'no hour'}"
-
-    def add_event(self, person_id: int, title: str, day: Day, hour: int) -> str:
-        """Add an event to the calendar of a person."""
-        find("person", self.people, id=person_id)
-        self._check_free(person_id, day, hour)
-        number = next_number(self.events)
-        self.events.append(Row(id=number, person=person_id, title=title, day=day, hour=hour))
-        return f"event {number} added"
-
-    def move_event(self, event_id: int, day: Day, hour: int) -> str:
-        """Move an event to another time."""
-        event = find("event", self.events, id=event_id)
-        self._check_free(event.person, day, hour)
-        event.day, event.hour = day, hour
-        return f"event {event_id} moved"
-
-    def delete_event(self, event_id: int) -> str:
-        """Delete an event."""
-        self.events.remove(find("event", self.events, id=event_id))
-        return f"event {event_id} deleted"
-
-    def state(self) -> Any:
-        """The events without their numbers: those of new ones depend on what was done before."""
-        return sorted(event.cells[1:] for event in self.events)
-
-    def values(self) -> dict[str, Sequence[Any]]:
-        """What a random call may give for each argument."""
-        return {
-            "day": self.words["days"],
-            "hour": HOURS,
-            "title": self.words["titles"],
-            "name": [person.name for person in self.people],
-            "person_id": [person.id for person in self.people],
-            "event_id": sorted(event.id for event in self.events),
-        }
+    def _check(self, does: Mapping[str, Any], rows: Mapping[str, Row], arguments: Mapping[str, Any]) -> None:
+        if "hour" in arguments:
+            person = rows["person"].id if "person" in rows else rows["event"].person_id
+            if arguments["hour"] not in self._free(person, arguments["day"]):
+                raise ToolError("the person is not free then")
 
     def draw(self, rng: np.random.Generator, length: int) -> Task:
         """Draws a task that needs so many calls; one about a first free hour gets more events on its days."""
-        person, other = some(rng, self.people, 2)
-        event = one(rng, [each for each in self.events if each.person == person.id])
-        day = one(rng, [each for each in self.words["days"] if each != event.day])
-        taken = [each.title for each in self.events]
-        title = one(rng, [each for each in self.words["titles"] if each not in taken])
+        person, other = some(rng, self.rows("person"), 2)
+        event = one(rng, matching(self.rows("event"), person_id=person.id))
+        day = one(rng, [each for each in self.words["values"]["day"] if each != event.day])
+        taken = [each.title for each in self.rows("event")]
+        title = one(rng, [each for each in self.words["values"]["title"] if each not in taken])
         facts = {"name": person.name, "person_id": person.id, "other": other.name, "other_id": other.id}
         facts |= {"event_id": event.id, "old_title": event.title, "old_day": event.day, "title": title, "day": day}
         if length == 2:
@@ -291,137 +262,92 @@ class Agenda(Domain):
         """
         free = self._free(person, day)
         hours = free[: int(rng.integers(len(free)))]
-        used = {row.id for row in (*self.people, *self.events)}
+        used = {row.id for row in (*self.rows("person"), *self.rows("event"))}
         spare = [each for each in numbers(rng, 90) if each not in used]
-        titles = some(rng, [each for each in self.words["titles"] if each != title], len(hours))
+        titles = some(rng, [each for each in self.words["values"]["title"] if each != title], len(hours))
         for number, other, hour in zip(spare, titles, hours, strict=False):
-            self.events.append(Row(id=number, person=person, title=other, day=day, hour=hour))
+            self.rows("event").append(Row(id=number, person_id=person, title=other, day=day, hour=hour))
         return self._free(person, day)[0]
 
     def _free(self, person: int, day: str) -> list[int]:
-        taken = [event.hour for event in self._on(person, day)]
-        return [hour for hour in HOURS if hour not in taken]
-
-    def _on(self, person: int, day: str) -> list[Row]:
-        return [event for event in self.events if event.person == person and event.day == day]
-
-    def _check_free(self, person: int, day: str, hour: int) -> None:
-        if hour not in self._free(person, day):
-            raise ToolError("the person is not free then")
+        return [slot.hour for slot in matching(self.rows("slot"), person_id=person, day=day)]
 
     def _fill(self, rng: np.random.Generator) -> None:
         free = numbers(rng, 30)
-        self.people = [Row(id=free.pop(), name=name) for name in some(rng, self.words["names"], 4)]
-        self.events: list[Row] = []
-        titles = some(rng, self.words["titles"], 5)
-        slots = [(day, hour) for day in self.words["days"] for hour in HOURS]
-        for person in self.people:
-            for title, (day, hour) in zip(some(rng, titles, 4), some(rng, slots, 4), strict=True):
-                self.events.append(Row(id=free.pop(), person=person.id, title=title, day=day, hour=hour))
+        people = [Row(id=free.pop(), name=name) for name in some(rng, self.words["names"], 4)]
+        titles = some(rng, self.words["values"]["title"], 5)
+        values = self.words["values"]
+        slots = [(day, hour) for day in values["day"] for hour in values["hour"]]
+        events = [
+            Row(id=free.pop(), person_id=person.id, title=title, day=day, hour=hour)
+            for person in people
+            for title, (day, hour) in zip(some(rng, titles, 4), some(rng, slots, 4), strict=True)
+        ]
+        self.tables = {"person": people, "event": events}
 
 
 class Files(Domain):
-    """A tree: `entries` (id, parent, name, kind, content) are folders in a root, and files that say where they go."""
+    """A tree: rows "entry" (id, folder, name, kind, content), folders in a root and files that say where they go."""
 
     words = WORDS["files"]
 
-    def find_entry(self, name: str) -> str:
-        """Find a file or a folder by name."""
-        found = find("entry", self.entries, name=name)
-        return f"{found.kind} {found.id}: {name}, in folder {found.parent}"
+    def rows(self, kind: str) -> list[Row]:
+        """All rows of a kind."""
+        return self.tables["entry"] if kind == "entry" else matching(self.tables["entry"], kind=kind)
 
-    def list_folder(self, folder_id: int) -> str:
-        """List what is in a folder."""
-        find("folder", self.entries, id=folder_id, kind="folder")
-        inside = sorted((each for each in self.entries if each.parent == folder_id), key=lambda each: int(each.id))
-        return "\n".join(f"{each.kind} {each.id}: {each.name}" for each in inside) or "nothing"
+    def row(self, kind: str, number: int) -> Row:
+        """The row with a number. The root is a folder, and no entry that could be changed."""
+        return find(kind, [row for row in self.rows(kind) if kind != "entry" or row.folder_id is not None], id=number)
 
-    def read_file(self, file_id: int) -> str:
-        """Read what a file says."""
-        return str(find("file", self.entries, id=file_id, kind="file").content)
-
-    def move_entry(self, entry_id: int, folder_id: int) -> str:
-        """Move a file or a folder into a folder."""
-        entry = self._movable(entry_id)
-        above: int | None = find("folder", self.entries, id=folder_id, kind="folder").id
+    def _check(self, does: Mapping[str, Any], rows: Mapping[str, Row], arguments: Mapping[str, Any]) -> None:
+        entry, above = rows["entry"], rows.get("folder")
         while above is not None:
-            if above == entry_id:
+            if above is entry:
                 raise ToolError("a folder cannot be in itself")
-            above = find("folder", self.entries, id=above).parent
-        entry.parent = folder_id
-        return f"{entry_id} moved"
-
-    def rename_entry(self, entry_id: int, name: str) -> str:
-        """Give a file or a folder another name."""
-        entry = self._movable(entry_id)
-        if any(each.name == name for each in self.entries if each is not entry):
+            above = None if above.folder_id is None else self.row("folder", above.folder_id)
+        if any(each.name == arguments.get("name") for each in self.rows("entry") if each is not entry):
             raise ToolError("the name is taken")
-        entry.name = name
-        return f"{entry_id} renamed"
-
-    def delete_entry(self, entry_id: int) -> str:
-        """Delete a file or an empty folder."""
-        entry = self._movable(entry_id)
-        if any(each.parent == entry_id for each in self.entries):
+        if "remove" in does and matching(self.rows("entry"), folder_id=entry.id):
             raise ToolError("the folder is not empty")
-        self.entries.remove(entry)
-        return f"{entry_id} deleted"
-
-    def state(self) -> Any:
-        """All entries."""
-        return sorted(entry.cells for entry in self.entries)  # by their numbers, which differ
-
-    def values(self) -> dict[str, Sequence[Any]]:
-        """What a random call may give for each argument."""
-        entries = sorted(self.entries, key=lambda entry: int(entry.id))
-        return {
-            "name": [*(entry.name for entry in entries), *self.words["new_names"]],
-            "entry_id": [entry.id for entry in entries],
-            "folder_id": [entry.id for entry in entries if entry.kind == "folder"],
-            "file_id": [entry.id for entry in entries if entry.kind == "file"],
-        }
 
     def draw(self, rng: np.random.Generator, length: int) -> Task:
         """Draws a task that needs so many calls."""
-        file, other = some(rng, [entry for entry in self.entries if entry.kind == "file"], 2)
-        folders = [entry for entry in self.entries if entry.kind == "folder" and entry.parent is not None]
-        into = one(rng, [each for each in folders if each.id not in (file.parent, other.parent)])
+        file, other = some(rng, self.rows("file"), 2)
+        folders = [folder for folder in self.rows("folder") if folder.folder_id is not None]
+        into = one(rng, [each for each in folders if each.id not in (file.folder_id, other.folder_id)])
         home = find("folder", folders, name=file.content.removeprefix("belongs in "))
         facts = {"name": file.name, "entry_id": file.id, "file_id": file.id, "other": other.name, "other_id": other.id}
         facts |= {"into": into.name, "folder_id": into.id, "home": home.name, "home_id": home.id}
         facts["new"] = one(rng, self.words["new_names"]) if length in (2, 6) else ""
         return self._task(self._template(rng, length), **facts)
 
-    def _movable(self, number: int) -> Row:
-        return find("entry", [entry for entry in self.entries if entry.parent is not None], id=number)
-
     def _fill(self, rng: np.random.Generator) -> None:
         free = numbers(rng, 20)
-        root = Row(id=free.pop(), parent=None, name="home", kind="folder", content=None)
+        root = Row(id=free.pop(), folder_id=None, name="home", kind="folder", content=None)
         names = some(rng, self.words["folders"], 4)
-        folders = [Row(id=free.pop(), parent=root.id, name=name, kind="folder", content=None) for name in names]
-        self.entries = [root, *folders]
+        folders = [Row(id=free.pop(), folder_id=root.id, name=name, kind="folder", content=None) for name in names]
+        entries = [root, *folders]
         for name in some(rng, self.words["files"], 6):
-            parent = one(rng, folders)
-            content = f"belongs in {one(rng, [each for each in folders if each is not parent]).name}"
-            self.entries.append(Row(id=free.pop(), parent=parent.id, name=name, kind="file", content=content))
+            folder = one(rng, folders)
+            content = f"belongs in {one(rng, [each for each in folders if each is not folder]).name}"
+            entries.append(Row(id=free.pop(), folder_id=folder.id, name=name, kind="file", content=content))
+        self.tables = {"entry": entries}
 
 
-def find(what: str, rows: Sequence[Row], **wanted: object) -> Row:
-    """The first row with these values in the fields of these names.
+def matching(rows: Sequence[Row], **wanted: object) -> list[Row]:
+    """The rows with these values in the fields of these names."""
+    return [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+
+
+def find(kind: str, rows: Sequence[Row], **wanted: object) -> Row:
+    """The first row with these values.
 
     Raises:
-        ToolError: If there is none; calls it `what`.
+        ToolError: If there is none.
     """
-    for row in rows:
-        if all(getattr(row, name) == value for name, value in wanted.items()):
-            return row
-    raise ToolError(f"there is no such {what}")
-
-
-def next_number(rows: Sequence[Row]) -> int:
-    """The identifier of a new row; those drawn at the start have two digits."""
-    return max([99, *(row.id for row in rows)]) + 1
+    if found := matching(rows, **wanted):
+        return found[0]
+    raise ToolError(f"there is no such {kind}")
 
 
 def numbers(rng: np.random.Generator, count: int) -> list[int]:

@@ -12,11 +12,10 @@ from ragen_envs.calling.tool import Call, Tool, read_action, write_answer, write
 from ragen_envs.tools.domains import LENGTHS, Agenda, Domain, Files, Orders
 from ragen_envs.wording import TRIALS, pick
 
-DOMAINS: Mapping[str, type[Domain]] = {"orders": Orders, "agenda": Agenda, "files": Files}
-SPLITS: Mapping[str, tuple[tuple[str, ...], bool]] = {
-    "train": (("orders", "agenda"), False),
-    "unseen_tools": (("orders", "agenda"), True),
-    "unseen_domain": (("files",), False),
+SPLITS: Mapping[str, tuple[tuple[type[Domain], ...], bool]] = {
+    "train": ((Orders, Agenda), False),
+    "unseen_tools": ((Orders, Agenda), True),
+    "unseen_domain": ((Files,), False),
 }
 """For each split: its domains, and whether their tools have the second wording."""
 
@@ -73,7 +72,6 @@ class Tools(ToolEnv):
         self,
         split: str = "train",
         calls: int | Sequence[int] = LENGTHS,
-        domains: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the kind of task; `reset` draws one.
@@ -81,24 +79,19 @@ class Tools(ToolEnv):
         Args:
             split: "train", "unseen_tools" or "unseen_domain".
             calls: How many calls a task needs, from 2 to 6; several numbers are equally likely.
-            domains: Some of the split's domains, "orders", "agenda" or "files"; None for all of them.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
             ValueError: If an argument is out of its range.
         """
         check_choice("split", split, SPLITS)
-        known, self._other = SPLITS[split]
+        self._kinds, self._other = SPLITS[split]
         self._lengths = tuple(calls) if isinstance(calls, Sequence) else (calls,)
         if not self._lengths or not set(self._lengths) <= set(LENGTHS):
             raise ValueError(f"calls={calls!r} must be one or more integers from {LENGTHS[0]} to {LENGTHS[-1]}")
-        self._kinds = known if domains is None else tuple(domains)
-        if isinstance(domains, str) or not self._kinds or not set(self._kinds) <= set(known):
-            names = ", ".join(known)
-            raise ValueError(f"domains={domains!r} must be a list of one or more of {names}, those of split={split!r}")
         super().__init__(render_mode=render_mode, max_result_length=1000)
         # Before the first reset it only describes its tools.
-        self.domain = DOMAINS[self._kinds[0]](np.random.default_rng(0))
+        self.domain = self._kinds[0](np.random.default_rng(0))
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -125,9 +118,9 @@ class Tools(ToolEnv):
 
     def random_action(self, rng: np.random.Generator) -> str:
         """A uniformly random tool, with arguments that are uniformly random among those of its kind in the database."""
-        tools, values = self.domain.tools(other=False), self.domain.values()
+        tools = self.domain.tools(other=False)
         tool = tools[rng.integers(len(tools))]
-        choices = {argument: values[argument] or [0] for argument in tool.parameters["properties"]}
+        choices = {argument: self.domain.values(argument) for argument in tool.parameters["properties"]}
         arguments = {argument: found[int(rng.integers(len(found)))] for argument, found in choices.items()}
         made = self.domain.spelled(Call(tool.name, arguments), self._other)
         return write_call(made.name, made.arguments)
@@ -140,7 +133,8 @@ class Tools(ToolEnv):
         about = " and ".join(str(value) for value in made.arguments.values()) or "nothing"
         if made not in self.way:
             return f"The task is not done yet{pick(rng, *TRIALS)} {made.name}."
-        if self._needed[self.way.index(made)].name in self.domain.words["lookups"]:
+        does = self.domain.words["tools"][self._needed[self.way.index(made)].name]
+        if does.keys().isdisjoint(("add", "set", "remove")):
             return pick(
                 rng,
                 f"I need to know more about {about}. I call {made.name}.",
@@ -166,11 +160,11 @@ class Tools(ToolEnv):
     def _start(self, options: Mapping[str, Any]) -> str:
         kind = self._kinds[self.np_random.integers(len(self._kinds))]
         length = self._lengths[self.np_random.integers(len(self._lengths))]
-        self.domain = DOMAINS[kind](self.np_random)
+        self.domain = kind(self.np_random)
         text, calls = self.domain.draw(self.np_random, length)
         imagined = copy.deepcopy(self.domain)
         for made in calls:
-            getattr(imagined, made.name)(**made.arguments)
+            imagined.carry_out(made)
         self._needed, self._goal = list(calls), imagined.state()
         return text
 
