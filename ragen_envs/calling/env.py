@@ -123,12 +123,10 @@ class ToolEnv(TextEnv):
         return self._task, info
 
     def _by_name(self) -> dict[str, Tool]:
-        found: dict[str, Tool] = {}
-        for tool in map(Tool.of, self.tools):
-            if tool.name in found:
-                kind = type(self).__name__
-                raise ToolSignatureError(f"two tools of {kind} have the name {tool.name!r}; give each its own")
-            found[tool.name] = tool
+        tools = [Tool.of(tool) for tool in self.tools]
+        found = {tool.name: tool for tool in tools}
+        if len(found) < len(tools):
+            raise ToolSignatureError(f"two tools of {type(self).__name__} have the same name; give each its own")
         return found
 
     def _parse_action(self, text: str) -> str | None:
@@ -170,10 +168,8 @@ def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dic
     """Reward, terminated and info of what a judge returned in either form."""
     reward, terminated, info = judged if len(judged) == 3 else (*judged, {"success": judged[1]})
     if len(judged) == 2 and terminated and reward <= 0.0:
-        gymnasium.logger.warn(
-            f"{type(env).__name__}.{judge} returned {judged!r}, which counts as success; return ({reward:g}, True, "
-            "{'success': False}) for an end without it, or the same with True if it is meant"
-        )
+        meant = f"return ({reward:g}, True, {{'success': False}}) for an end without it, or with True if it is meant"
+        gymnasium.logger.warn(f"{type(env).__name__}.{judge} returned {judged!r}, which counts as success; {meant}")
     return float(reward), bool(terminated), {**info, "success": bool(info["success"])}
 
 

@@ -5,10 +5,7 @@ be done, and whether it was, a server does not know: tasks and a judge are argum
 environment has a thread with an event loop.
 """
 
-import asyncio
 import json
-import os
-import signal
 import sys
 import threading
 import weakref
@@ -18,10 +15,14 @@ from functools import partial
 from typing import Any
 
 from ragen_envs.any_text import AnyText
-from ragen_envs.arguments import check_flags, check_integer
 from ragen_envs.calling.env import Judgement, ToolEnv, as_text
 from ragen_envs.calling.tool import Tool, ToolError
 from ragen_envs.errors import EnvError
+
+# The SDK starts a process group, and leaves it alone if its first process ends when the input closes. So the first one
+# is this: it ends what a server that has ended or died has started. On Windows the SDK does that.
+_GROUP = "import os, signal, subprocess, sys; subprocess.call(sys.argv[1:]); os.killpg(0, signal.SIGKILL)"
+_LAUNCHER = [] if sys.platform == "win32" else [sys.executable, "-I", "-c", _GROUP]
 
 
 class McpServerError(EnvError, RuntimeError):
@@ -51,7 +52,6 @@ class McpTools(ToolEnv):
         start_timeout: Seconds that the server may take for each of the two or three answers of a start.
         restart: Whether each episode has a new process.
         variables: Environment variables of the server; it has few others (the SDK's default).
-        cwd: Its working directory.
         max_result_length: Characters of a result that are shown.
         render_mode: "ansi", "rgb_array" or None.
 
@@ -71,7 +71,6 @@ class McpTools(ToolEnv):
         start_timeout: float = 30.0,
         restart: bool = True,
         variables: Mapping[str, str] | None = None,
-        cwd: str | None = None,
         max_result_length: int = 2000,
         render_mode: str | None = None,
     ) -> None:
@@ -80,25 +79,21 @@ class McpTools(ToolEnv):
             raise ValueError(f"command={command!r} must be a list, such as ['python', 'server.py']")
         if isinstance(tasks, str) or not tasks:
             raise ValueError(f"tasks={tasks!r} must be a list of at least one task")
-        for name, value in (("call_timeout", call_timeout), ("start_timeout", start_timeout)):
-            if not value > 0:
-                raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
-        check_flags(restart=restart)
-        check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
         self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)
         self._tasks, self._judged_by, self._restart = tuple(tasks), judge, restart
+        self._call_timeout, self._start_timeout = call_timeout, start_timeout
+        self._command, self._variables = tuple(command), dict(variables or {})
         self.answer: str | None = None
-        environment = None if variables is None else dict(variables)
-        server = {"command": command[0], "args": list(command[1:]), "env": environment, "cwd": cwd}
-        self._connect = partial(_Server, call_timeout, start_timeout, **server)
-        self._server: _Server | None = None
-        self._live()
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._has_ended = self._is_fresh = False
+        self._connect()
 
     @property
     def tools(self) -> Sequence[Tool]:
         """The server's tools; it may add and remove some with every call."""
-        return self._live().tools
+        self._connect()
+        return [foreign_tool(name, text, schema, partial(self._run, name)) for name, text, schema in self._described]
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> str:
         """Calls a tool for the judge; the model does not see it.
@@ -106,25 +101,86 @@ class McpTools(ToolEnv):
         Raises:
             ToolError: If the server reports an error, or does not answer in time.
         """
-        return self._live().call(name, **(arguments or {}))
+        self._connect()
+        from anyio import BrokenResourceError, ClosedResourceError
+        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
+
+        if self._has_ended:
+            raise _NoAnswerError("the server has ended")
+        try:
+            # The SDK's own limit is later than ours; by default it would be the limit of the start.
+            result = self._ask(self._client.call_tool, name, dict(arguments or {}), self._call_timeout + 1.0)
+        except TimeoutError:
+            raise _NoAnswerError(f"no result within {self._call_timeout:g} seconds") from None
+        except Exception as error:  # of the server, or a result that is none, or not of the tool's own schema
+            # Servers use the number for errors of their own, too.
+            closed = (getattr(error, "code", None), str(error)) == (CONNECTION_CLOSED, "Connection closed")
+            if closed or isinstance(error, BrokenResourceError | ClosedResourceError):
+                self._has_ended = True
+                raise _NoAnswerError("the server has ended") from error
+            raise ToolError(f"the server answers: {error}") from error
+        with suppress(Exception):  # the call was answered; the next one tells what is wrong
+            self._described = self._ask(_listed, self._client)
+        text = content_text(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if result.is_error:
+            raise ToolError(text or "the server reports an error")
+        return text
 
     def close(self) -> None:
         """Ends the server and everything that it started."""
-        if self._server is not None:
-            self._finalizer()
-            self._server = None
+        if self._end is not None:
+            self._end()
+            self._end = None
 
-    def _live(self) -> "_Server":
-        if self._server is None:  # also after `close`: Gymnasium's environments may be reset after that
-            self._server, self._is_fresh = self._connect(), True
-            # At the end of the program too, when daemon threads would just stop and leave the process.
-            self._finalizer = weakref.finalize(self, self._server.close)
-        return self._server
+    def _connect(self) -> None:
+        """Starts the server if none runs, also after `close`: Gymnasium's environments may be reset after that."""
+        if self._end is not None:
+            return
+        try:
+            from anyio.from_thread import start_blocking_portal
+            from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise ImportError(
+                "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv needs an older "
+                "one, and a virtual environment of its own)"
+            ) from error
+        program, *arguments = *_LAUNCHER, *self._command
+        # By default the SDK stops reading at a byte that is no UTF-8, and says nothing.
+        options: dict[str, Any] = {"env": self._variables, "encoding_error_handler": "replace"}
+        server = StdioServerParameters(command=program, args=arguments, **options)
+        try:
+            with ExitStack() as stack:
+                self._portal = stack.enter_context(start_blocking_portal())
+                client = Client(server, read_timeout_seconds=self._start_timeout)
+                self._client = stack.enter_context(self._portal.wrap_async_context_manager(client))
+                self._described = self._portal.call(_listed, self._client)
+                # At the end of the program too, when daemon threads would just stop and leave the process.
+                self._end = weakref.finalize(self, _close, stack.pop_all(), self._portal.call(threading.get_ident))
+        except Exception as error:
+            cause: BaseException = error
+            while inner := getattr(cause, "exceptions", ()):  # groups of groups, of the SDK's tasks
+                cause = inner[0]
+            raise McpServerError(
+                f"the MCP server {' '.join(self._command)!r} could not be started: {cause}; it may have written more "
+                "to standard error"
+            ) from error
+        self._has_ended, self._is_fresh = False, True
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What an asynchronous function returns within the limit of a call."""
+        waiting = self._portal.start_task_soon(function, *arguments)
+        try:
+            return waiting.result(self._call_timeout)
+        finally:
+            waiting.cancel()
+
+    def _run(self, name: str, /, **arguments: Any) -> str:
+        return self.call(name, arguments)
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        if self._server is not None and (self._server.has_ended or (self._restart and not self._is_fresh)):
+        if self._end is not None and (self._has_ended or (self._restart and not self._is_fresh)):
             self.close()
-        self._live()
+        self._connect()
         self._is_fresh, self.answer = False, None
         return self._tasks[self.np_random.integers(len(self._tasks))]
 
@@ -139,118 +195,23 @@ class McpTools(ToolEnv):
         return self._judge()
 
 
-class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.ProactorEventLoop):  # type: ignore[misc]
-    """An event loop that knows the processes it has started.
-
-    The SDK (2.3) starts a server in a process group of its own, and leaves the group alone if the server itself ends
-    when its input closes. What the server started would then live on.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started: list[asyncio.SubprocessTransport] = []
-
-    async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
-        """As in asyncio."""
-        transport, protocol = await super().subprocess_exec(*arguments, **options)
-        self.started.append(transport)
-        return transport, protocol
-
-    def end_groups(self) -> None:
-        """Kills what is left of the groups; on Windows the SDK does that."""
-        for transport in self.started if sys.platform != "win32" else ():
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(transport.get_pid(), signal.SIGKILL)
+def _close(opened: ExitStack, thread: int) -> None:
+    """Ends a server and waits until it is gone."""
+    if threading.get_ident() == thread:  # which collects garbage, and cannot wait for itself
+        threading.Thread(target=opened.close).start()
+        return
+    with suppress(Exception):  # a server that has died is gone
+        opened.close()
 
 
-class _Server:
-    """A server process and the thread that talks to it."""
-
-    def __init__(self, call_timeout: float, start_timeout: float, **parameters: Any) -> None:
-        try:
-            from anyio.from_thread import start_blocking_portal
-            from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
-        except ImportError as error:
-            raise ImportError(
-                "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv needs an older "
-                "one, and a virtual environment of its own)"
-            ) from error
-        # With "strict" the SDK stops reading at a byte that is no UTF-8, and says nothing.
-        started = StdioServerParameters(**parameters, encoding_error_handler="replace")
-        self._call_timeout, self._loop, self.has_ended = call_timeout, _Loop(), False
-        try:
-            with ExitStack() as stack:
-                stack.callback(self._loop.end_groups)
-                options = {"loop_factory": lambda: self._loop}
-                self._portal = stack.enter_context(start_blocking_portal("asyncio", options))
-                client = Client(started, read_timeout_seconds=start_timeout)
-                self._client = stack.enter_context(self._portal.wrap_async_context_manager(client))
-                self._thread = self._portal.call(threading.get_ident)
-                self.tools = self._portal.call(self._listed)
-                self._open = stack.pop_all()
-        except Exception as error:
-            cause: BaseException = error
-            while inner := getattr(cause, "exceptions", ()):  # groups of groups, of the SDK's tasks
-                cause = inner[0]
-            raise McpServerError(
-                f"the MCP server {started.command!r} could not be started: {cause}; it may have written more to "
-                "standard error"
-            ) from error
-
-    def call(self, name: str, /, **arguments: Any) -> str:
-        """The text of a result; in the caller's thread."""
-        from anyio import BrokenResourceError, ClosedResourceError
-        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
-
-        if self.has_ended:
-            raise _NoAnswerError("the server has ended")
-        try:
-            # The SDK's own limit is later than ours; by default it would be the limit of the start.
-            result = self._ask(self._client.call_tool, name, arguments, self._call_timeout + 1.0)
-        except TimeoutError:
-            # A process that the server has started may hold its output, so the SDK does not see the end.
-            self.has_ended = self._loop.started[-1].get_returncode() is not None
-            raise _NoAnswerError(f"no result within {self._call_timeout:g} seconds") from None
-        except Exception as error:  # of the server, or a result that is none, or not of the tool's own schema
-            # Servers use the number for errors of their own, too.
-            closed = (getattr(error, "code", None), str(error)) == (CONNECTION_CLOSED, "Connection closed")
-            if closed or isinstance(error, BrokenResourceError | ClosedResourceError):
-                self.has_ended = True
-                raise _NoAnswerError("the server has ended") from error
-            raise ToolError(f"the server answers: {error}") from error
-        with suppress(Exception):  # the call was answered; the next one tells what is wrong
-            self.tools = self._ask(self._listed)
-        text = content_text(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        if result.is_error:
-            raise ToolError(text or "the server reports an error")
-        return text
-
-    def close(self) -> None:
-        """Ends the server and waits until it is gone; a second time does nothing."""
-        if threading.get_ident() == self._thread:  # which collects garbage, and cannot wait for itself
-            threading.Thread(target=self._open.close).start()
-            return
-        with suppress(Exception):  # a server that has died is gone
-            self._open.close()
-
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What an asynchronous function returns within the limit of a call."""
-        waiting = self._portal.start_task_soon(function, *arguments)
-        try:
-            return waiting.result(self._call_timeout)
-        finally:
-            waiting.cancel()
-
-    async def _listed(self) -> tuple[Tool, ...]:
-        page = await self._client.list_tools(cache_mode="refresh")
-        tools = page.tools
-        while page.next_cursor:
-            page = await self._client.list_tools(cursor=page.next_cursor)
-            tools += page.tools
-        return tuple(
-            foreign_tool(each.name, each.description, each.input_schema, partial(self.call, each.name))
-            for each in tools
-        )
+async def _listed(client: Any) -> list[tuple[str, str | None, Any]]:
+    """Name, description and schema of a server's tools."""
+    page = await client.list_tools(cache_mode="refresh")
+    tools = page.tools
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return [(each.name, each.description, each.input_schema) for each in tools]
 
 
 def foreign_tool(name: str, description: str | None, schema: Any, run: Callable[..., Any]) -> Tool:
@@ -264,11 +225,7 @@ def foreign_tool(name: str, description: str | None, schema: Any, run: Callable[
 
 
 def content_text(result: Mapping[str, Any]) -> str:
-    """The text of a tool's result in any form of the protocol.
-
-    Args:
-        result: The result as JSON: ``{"content": [...], "structuredContent": ..., ...}``.
-    """
+    """The text of a tool's result in any form of the protocol: JSON with `content` and `structuredContent`."""
     if not result.get("content") and result.get("structuredContent") is not None:
         return as_text(result["structuredContent"])
     return "\n".join(map(_block_text, result.get("content") or ()))

@@ -120,21 +120,15 @@ class ToolTurns(AgentTurns):
     """Lets a language model play an environment with tools by calling them.
 
     It is `AgentTurns` with calls instead of tagged actions: limits, penalty, rewards and info are the same. The caller
-    renders the chat template, which shows the tools (`ToolTurns.tools`) and writes results as messages of the role
-    "tool".
+    renders the chat template, which shows the tools and writes results as messages of the role "tool".
 
-    A reply holds any number of calls, of which the first `max_actions_per_turn` are made, in order.
-    Each has a result: what the tool returned, or what was wrong with the call. Calls past a limit have one result
-    together, so that the message has its bound. A reply without a call is an answer in words; it ends the episode. A
-    turn is bad, and gets `format_penalty` once, if one of its calls is not readable, names no tool, or has wrong
-    arguments. A tool that raises an exception makes no turn bad.
+    A reply holds any number of calls, of which the first `max_actions_per_turn` are made, in order. Each has a result:
+    what the tool returned, or what was wrong with the call. Calls past a limit have one result together. A reply
+    without a call is an answer in words; it ends the episode. A turn is bad, and gets `format_penalty` once, if one of
+    its calls is not readable, names no tool, or has wrong arguments. A tool that raises an exception makes no turn bad.
 
-    The first message is the purpose and the task; later ones are the results of the turn, one after the other. The info
-    dict has the keys of `AgentTurns` (an action is a call as JSON) and:
-
-    | key | meaning |
-    |---|---|
-    | `tool_results` | the results of this turn's calls, in order; () at reset and after an answer |
+    The first message is the purpose and the task; later ones are the results of the turn, one after the other. They are
+    also in `info["tool_results"]`, in order; () at reset and after an answer.
 
     Args:
         env: The environment; the unwrapped one is a `ToolEnv`.
@@ -143,7 +137,7 @@ class ToolTurns(AgentTurns):
         max_actions: Valid calls per episode, at least 1.
         think: Whether a reply has a thought in ``<think>`` tags before its calls.
         format_penalty: Reward added to a bad turn, at most 0.
-        call_format: The form that `format_reply` writes, one of `CALL_FORMATS`.
+        call_format: The form that `format_reply` writes, one of `CALL_FORMATS`; it may be set later.
 
     Raises:
         ValueError: If a number is out of range, the form is unknown, or `env` has no tools.
@@ -163,17 +157,13 @@ class ToolTurns(AgentTurns):
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, ToolEnv):
             raise ValueError(f"{env!r} has no tools; wrap a ToolEnv, or use AgentTurns")
-        shared: dict[str, Any] = {
-            "max_turns": max_turns,
-            "max_actions_per_turn": max_actions_per_turn,
-            "max_actions": max_actions,
-            "think": think,
-            "format_penalty": format_penalty,
-        }
+        check_choice("call_format", call_format, CALL_FORMATS)
+        limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
+        shared: dict[str, Any] = {**limits, "think": think, "format_penalty": format_penalty}
         # First, so that these arguments are recorded and not those of `AgentTurns`.
         gymnasium.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **shared, call_format=call_format)
         super().__init__(env, **shared)
-        self.call_format = call_format
+        self.reply_format, self.call_format = CallFormat(think), call_format
 
     def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
         """Writes the reply with these calls; see `CallFormat.write`.
@@ -181,7 +171,7 @@ class ToolTurns(AgentTurns):
         An answer that follows calls, as in a plan, is left out: it would be a reply of its own.
         """
         calls = [action for action in actions if isinstance(read_action(action), Call)]
-        return super().format_reply(calls or actions[:1], thought)
+        return CallFormat(self.reply_format.think, self.call_format).write(calls or actions[:1], thought)
 
     def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
         space = super()._message_space(action_separator)
@@ -198,17 +188,6 @@ class ToolTurns(AgentTurns):
     def tools(self) -> tuple[Schema, ...]:
         """Descriptions of this episode's tools, for the chat template's `tools`."""
         return self.game.schemas
-
-    @property
-    def call_format(self) -> str:
-        """The form that `format_reply` writes: that of the model which learns from its replies."""
-        assert isinstance(self.reply_format, CallFormat)
-        return self.reply_format.form
-
-    @call_format.setter
-    def call_format(self, form: str) -> None:
-        check_choice("call_format", form, CALL_FORMATS)
-        self.reply_format = CallFormat(self.reply_format.think, form)
 
     def _play(self, reply: str) -> TurnRecord:
         turn = super()._play(reply)
