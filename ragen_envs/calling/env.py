@@ -102,11 +102,7 @@ class ToolEnv(TextEnv):
         return self._task
 
     def fault(self, action: str) -> str | None:
-        """Why an action is invalid, in words that do not repeat it; None if it is valid.
-
-        Args:
-            action: Any string.
-        """
+        """Why an action, any string, is invalid, in words that do not repeat it; None if it is valid."""
         said = read_action(action)
         if said is None:
             return 'the call is not JSON of the form {"name": ..., "arguments": {...}}'
@@ -144,9 +140,9 @@ class ToolEnv(TextEnv):
         failed = True
         try:
             found = self._by_name()[said.name].run(**said.arguments)
-            if inspect.isawaitable(found):
+            if inspect.iscoroutine(found):
                 with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop, as a notebook's does
-                    found = pool.submit(asyncio.run, _awaited(found)).result()
+                    found = pool.submit(asyncio.run, found).result()
             text, failed = as_text(found), False
         except ToolError as error:
             text = f"Error: {error}"
@@ -158,10 +154,6 @@ class ToolEnv(TextEnv):
 
     def _shown(self, text: str) -> str:
         return cut(text, self.max_result_length)
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dict[str, Any]]:

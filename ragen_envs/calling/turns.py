@@ -47,11 +47,7 @@ class CallFormat:
         return THINK if self.think else ""
 
     def write(self, actions: Sequence[str], thought: str = "") -> str:
-        """Writes the reply that `read` reads back as `actions`.
-
-        Args:
-            actions: Calls, at least one, or a single answer; in the form of `tool.write_call` and `tool.write_answer`.
-            thought: Comes first; left out if `think` is False.
+        """Writes the reply that `read` reads back as `actions`: calls, at least one, or a single answer.
 
         Raises:
             ValueError: If there is no action, or one of them cannot be written in this form.
@@ -72,14 +68,11 @@ class CallFormat:
         return written
 
     def read(self, reply: str) -> tuple[str, ...] | None:
-        """Finds the calls of a reply, in time linear in its length.
-
-        Args:
-            reply: Any string.
+        """Finds the calls of a reply, any string, in time linear in its length.
 
         Returns:
-            Actions: calls in one spelling, or as the model wrote them where they cannot be read; the answer, if there
-            is no call. None if a thought is asked for and missing.
+            Calls in one spelling, or as the model wrote them where they cannot be read; the answer, if there is no
+            call. None if a thought is asked for and missing.
         """
         if self.think:
             begin = reply.find(THINK)

@@ -52,13 +52,7 @@ class Domain(abc.ABC):
 
     @abc.abstractmethod
     def _check(self, does: Mapping[str, Any], rows: Mapping[str, Row], arguments: Mapping[str, Any]) -> None:
-        """Raises a `ToolError` if a change is against the rules.
-
-        Args:
-            does: The tool, as in `domains.toml`.
-            rows: The rows that arguments refer to, by their kind.
-            arguments: As of the call.
-        """
+        """Raises a `ToolError` if a change is against the rules; `rows` are those that arguments refer to."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, length: int) -> Task:
@@ -87,6 +81,10 @@ class Domain(abc.ABC):
     def _in_order(self, kind: str) -> list[Row]:
         rows = self.rows(kind)
         return sorted(rows, key=lambda row: int(row.id)) if kind in self.words["sorted"] else rows
+
+    def changes(self, name: str) -> bool:
+        """Whether a tool (first wording) changes rows."""
+        return not self.words["tools"][name].keys().isdisjoint(("add", "set", "remove"))
 
     def rows(self, kind: str) -> list[Row]:
         """All rows of a kind."""
@@ -123,7 +121,7 @@ class Domain(abc.ABC):
             found = sorted(matching(self.rows(kind), **arguments), key=lambda row: int(getattr(row, does["by"])))
             lines = [does["each"].format(**vars(row), **self._referred(vars(row))) for row in found]
             listed = does.get("separator", "\n").join(lines) or does["none"]
-        elif not does.keys().isdisjoint(("add", "set", "remove")):
+        elif self.changes(made.name):
             self._check(does, rows, arguments)
         if kind := does.get("add"):
             rows[kind] = Row(id=max([99, *(row.id for row in self.rows(kind))]) + 1, **arguments)

@@ -9,7 +9,7 @@ import numpy as np
 from ragen_envs.arguments import check_choice
 from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.tool import Call, Tool, read_action, write_answer, write_call
-from ragen_envs.tools.domains import LENGTHS, Agenda, Domain, Files, Orders
+from ragen_envs.tools.domains import LENGTHS, WORDS, Agenda, Domain, Files, Orders
 from ragen_envs.wording import TRIALS, pick
 
 SPLITS: Mapping[str, tuple[tuple[type[Domain], ...], bool]] = {
@@ -69,10 +69,7 @@ class Tools(ToolEnv):
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10}
 
     def __init__(
-        self,
-        split: str = "train",
-        calls: int | Sequence[int] = LENGTHS,
-        render_mode: str | None = None,
+        self, split: str = "train", calls: int | Sequence[int] = LENGTHS, render_mode: str | None = None
     ) -> None:
         """Sets the kind of task; `reset` draws one.
 
@@ -127,31 +124,15 @@ class Tools(ToolEnv):
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """One or two sentences that end with the name of the first call's tool; see `TextEnv.explain`."""
-        made = read_action(actions[0])
+        made, thoughts = read_action(actions[0]), WORDS["thoughts"]
         if made is None or isinstance(made, str):
-            return pick(rng, "Nothing more can be done, so I answer.", "I can do no more, and I answer.", "I answer.")
-        about = " and ".join(str(value) for value in made.arguments.values()) or "nothing"
+            return pick(rng, *thoughts["nothing"])
         if made not in self.way:
             return f"The task is not done yet{pick(rng, *TRIALS)} {made.name}."
-        does = self.domain.words["tools"][self._needed[self.way.index(made)].name]
-        if does.keys().isdisjoint(("add", "set", "remove")):
-            return pick(
-                rng,
-                f"I need to know more about {about}. I call {made.name}.",
-                f"First I look up {about}, so I call {made.name}.",
-                f"What is there about {about}? Let me call {made.name}.",
-                f"I look for {about} with {made.name}.",
-                f"There is something to find out about {about}. I use {made.name}.",
-            )
+        changes = self.domain.changes(self._needed[self.way.index(made)].name)
+        about = " and ".join(str(value) for value in made.arguments.values()) or "nothing"
         last = "This is the last step" if len(self.way) == 1 else "Now I know enough for a change"
-        return pick(
-            rng,
-            f"{last}, so I call {made.name}.",
-            f"{last}. I call {made.name}.",
-            f"{last}: I use {made.name}.",
-            f"I know the numbers that I need, so I call {made.name}.",
-            f"I have what the change needs. I call {made.name}.",
-        )
+        return pick(rng, *thoughts["change" if changes else "lookup"]).format(about=about, tool=made.name, last=last)
 
     def difficulty(self) -> float:
         """Calls that the shortest way still needs."""
