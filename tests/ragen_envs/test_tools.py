@@ -58,12 +58,3 @@ def test_the_state_counts_and_not_the_calls() -> None:
     env = orders()
     assert called(env, "cancel_order", order_id=33)[1:3] == (0.0, False)
     assert called(env, "cancel_order", order_id=31)[1:3] == (0.0, False)  # that of Ben is gone, too
-
-
-def test_hard_arguments_are_results() -> None:
-    env = orders()
-    for value in (10**30, -1, 2**63):
-        assert called(env, "cancel_order", order_id=value)[0].startswith("Error: ")
-    for text in ("\ud800", "'; DROP TABLE customers; --", "x" * 3000):
-        assert called(env, "find_customer", name=text)[0].startswith("Error: ")
-    assert called(env, "find_customer", name="Anna")[0] == "customer 11: Anna, Oslo"

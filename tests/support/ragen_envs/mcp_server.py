@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal
 
 if __name__ == "__main__":
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -25,20 +24,15 @@ counter = {"value": 0}
 
 @server.tool()
 def add(number: int, times: int = 1) -> str:
-    """Add a number to the counter.
-
-    Args:
-        number: What to add.
-        times: How often.
-    """
+    """Add a number to the counter."""
     counter["value"] += number * times
     return f"the counter is {counter['value']}"
 
 
 @server.tool()
-def read(unit: Literal["one", "dozen"] = "one") -> str:
+def read() -> str:
     """Read the counter."""
-    return f"{counter['value'] / {'one': 1, 'dozen': 12}[unit]:g} → ✓"
+    return f"{counter['value']} → ✓"
 
 
 @server.tool()

@@ -8,18 +8,10 @@ from ragen_envs.calling.tool import ToolError
 
 
 class Notes(ToolEnv):
-    """Keep notes: the task is to write one with a number that only `secret` tells.
-
-    Attributes:
-        notes: What was written.
-    """
+    """Keep notes: the task is to write one with a number that only `secret` tells."""
 
     purpose = "Keep the notes."
-
-    def __init__(self, **kwargs: Any) -> None:
-        """See `ToolEnv`."""
-        super().__init__(**kwargs)
-        self.notes: list[str] = []
+    notes: list[str]
 
     @property
     def tools(self) -> Sequence[Callable[..., Any]]:
