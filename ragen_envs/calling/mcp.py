@@ -21,7 +21,7 @@ from ragen_envs.errors import EnvError
 
 # The SDK starts a process group, and leaves it alone if its first process ends when the input closes. So the first one
 # is this: it ends what a server that has ended or died has started. On Windows the SDK does that.
-_GROUP = "import os, signal, subprocess, sys; subprocess.call(sys.argv[1:]); os.killpg(0, signal.SIGKILL)"
+_GROUP = "import os, signal, subprocess, sys; subprocess.call(sys.argv[1:]); os.killpg(os.getpid(), signal.SIGKILL)"
 _LAUNCHER = [] if sys.platform == "win32" else [sys.executable, "-I", "-c", _GROUP]
 
 

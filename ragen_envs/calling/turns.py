@@ -52,19 +52,20 @@ class CallFormat:
         Raises:
             ValueError: If there is no action, or one of them cannot be written in this form.
         """
-        said = [] if isinstance(actions, str) else [read_action(action) for action in actions]
-        calls = [{"name": one.name, "arguments": one.arguments} for one in said if isinstance(one, Call)]
-        if not said or (len(calls) < len(said) and not (len(said) == 1 and isinstance(said[0], str))):
-            raise ValueError(f"actions {actions!r} are neither calls, at least one, nor a single answer")
-        if isinstance(said[0], str):
+        said = [read_action(action) for action in actions]
+        calls = [one for one in said if isinstance(one, Call)]
+        if said and isinstance(said[0], str):
             body = said[0]
         elif self.form == "json":
-            body = "; ".join(_dump({"name": one["name"], "parameters": one["arguments"]}) for one in calls)
+            found = ({"name": one.name, "parameters": one.arguments} for one in calls)
+            body = "; ".join(json.dumps(one, ensure_ascii=False) for one in found)
         else:
-            body = "\n".join(f"{CALL}\n{_dump(one)}\n{END_CALL}" for one in calls)
+            body = "\n".join(f"{CALL}\n{write_call(one.name, one.arguments)}\n{END_CALL}" for one in calls)
         written = f"{THINK}{thought}{END_THINK}{body}" if self.think else body
         if self.read(written) != tuple(map(_canonical, actions)):
-            raise ValueError(f"actions {actions!r:.200} have a tag or a brace that would be read in another way")
+            raise ValueError(
+                f"actions {actions!r:.200} are neither calls nor one answer, or hold what would be read in another way"
+            )
         return written
 
     def read(self, reply: str) -> tuple[str, ...] | None:
@@ -86,10 +87,6 @@ class CallFormat:
             return tuple(_canonical(inner.strip()) if closed else CALL + inner for inner, closed, _ in pieces)
         text = reply.strip().removeprefix(_PYTHON).strip()
         return tuple(_bare(text)) if text.startswith("{") else (write_answer(text),)
-
-
-def _dump(found: object) -> str:
-    return json.dumps(found, ensure_ascii=False)
 
 
 def _bare(text: str) -> Iterator[str]:
@@ -125,11 +122,8 @@ class ToolTurns(AgentTurns):
 
     Args:
         env: The environment; the unwrapped one is a `ToolEnv`.
-        max_turns: Replies per episode, at least 1.
-        max_actions_per_turn: Calls made for one reply, at least 1.
-        max_actions: Valid calls per episode, at least 1.
+        max_turns, max_actions_per_turn, max_actions, format_penalty: As of `AgentTurns`; a call is an action.
         think: Whether a reply has a thought in ``<think>`` tags before its calls.
-        format_penalty: Reward added to a bad turn, at most 0.
         call_format: The form that `format_reply` writes, one of `CALL_FORMATS`; it may be set later.
 
     Raises:

@@ -23,11 +23,6 @@ Task = tuple[str, tuple[Call, ...]]
 class Row(SimpleNamespace):
     """A row of a table; its fields are attributes. `customer_id` is the `id` of a row of the table "customer"."""
 
-    @property
-    def cells(self) -> tuple[Any, ...]:
-        """The values of its fields, in order."""
-        return tuple(vars(self).values())
-
 
 class Domain(abc.ABC):
     """Rows, tools and tasks of one domain.
@@ -59,14 +54,13 @@ class Domain(abc.ABC):
         """Draws a task that needs so many calls."""
 
     def state(self) -> dict[str, list[tuple[Any, ...]]]:
-        """What is compared with the state to reach: the cells of all rows by their kind, in one order.
+        """What is compared with the state to reach: the fields of all rows by their kind, in one order.
 
         Where rows can be added they have no numbers, because a new one's depends on what was done before.
         """
-        added = {does.get("add") for does in self.words["tools"].values()}
-        found = {}
-        for kind, rows in self.tables.items():
-            found[kind] = sorted(row.cells[1:] if kind in added else row.cells for row in rows)
+        found = {kind: sorted(tuple(vars(row).values()) for row in rows) for kind, rows in self.tables.items()}
+        for kind in {does["add"] for does in self.words["tools"].values() if "add" in does}:
+            found[kind] = sorted(row[1:] for row in found[kind])
         return found
 
     def values(self, argument: str) -> Sequence[Any]:
@@ -223,7 +217,7 @@ class Agenda(Domain):
     def rows(self, kind: str) -> list[Row]:
         """All rows of a kind."""
         if kind != "slot":
-            return self.tables[kind]
+            return super().rows(kind)
         taken = [(event.person_id, event.day, event.hour) for event in self.rows("event")]
         people, days, hours = self.rows("person"), self.words["values"]["day"], self.words["values"]["hour"]
         slots = ((person.id, day, hour) for person in people for day in days for hour in hours)
@@ -273,8 +267,8 @@ class Agenda(Domain):
     def _fill(self, rng: np.random.Generator) -> None:
         free = numbers(rng, 30)
         people = [Row(id=free.pop(), name=name) for name in some(rng, self.words["names"], 4)]
-        titles = some(rng, self.words["values"]["title"], 5)
         values = self.words["values"]
+        titles = some(rng, values["title"], 5)
         slots = [(day, hour) for day in values["day"] for hour in values["hour"]]
         events = [
             Row(id=free.pop(), person_id=person.id, title=title, day=day, hour=hour)
