@@ -3,8 +3,8 @@
 import asyncio
 import datetime
 import decimal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -217,9 +217,6 @@ def test_reading_inverts_writing(actions: list[str], form: str, think: bool) -> 
     assert shape.read(reply) == tuple(actions)
 
 
-NO_JSON = 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'
-
-
 def turns(env: gymnasium.Env[str, str] | None = None, **kwargs: Any) -> ToolTurns:
     """An environment after a reset."""
     made = ToolTurns(env or Notes(), **kwargs)
@@ -253,8 +250,7 @@ def test_several_calls_of_a_reply_are_made_in_order() -> None:
 @pytest.mark.parametrize(
     ("reply", "result"),
     [
-        ("<tool_call>{</tool_call>", NO_JSON),
-        ("<tool_call>" + write_call("read", {}), NO_JSON),
+        ("<tool_call>{</tool_call>", 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'),
         (calls(("erase", {})), "Error: there is no such tool; the tools are write, secret, read, fail"),
         (calls(("write", {})), "Error: write needs text"),
         (calls(("write", {"text": 1})), "Error: text of write must be a string"),
@@ -342,18 +338,11 @@ def test_a_thought_may_be_asked_for() -> None:
 class Hunt(ToolEnv):
     """Guess a number from 1 to 4; a wrong guess ends the game."""
 
-    idle_info: ClassVar[Mapping[str, Any]] = {**ToolEnv.idle_info, "guessed": 0}
-
     @property
-    def tools(self) -> Sequence[Callable[..., Any]]:
-        return (self.guess,)
+    def tools(self) -> Sequence[Tool]:
+        return [Tool("guess", "Guess.", {"properties": {"number": {"type": "integer"}}}, self.guess)]
 
     def guess(self, number: int) -> None:
-        """Guess.
-
-        Args:
-            number: From 1 to 4; or 0, which is no guess.
-        """
         self.guessed = number
 
     def _start(self, options: Mapping[str, Any]) -> str:
@@ -362,33 +351,25 @@ class Hunt(ToolEnv):
 
     def _judge(self) -> Any:
         success = self.guessed == self.number
-        return float(success), self.guessed > 0, {"success": success, "guessed": self.guessed}
+        return float(success), self.guessed > 0, {"success": success}
 
     def _answered(self, text: str) -> Any:
-        success = text == str(self.number)
-        return float(success), False, {"success": success}
+        return float(text == str(self.number)), False, {"success": text == str(self.number)}
 
 
-def test_an_episode_ends_in_failure() -> None:
-    """Regression: an end was always a success."""
-    env = Hunt()
-    env.reset(seed=0)
-    wrong = env.number % 4 + 1
-    for guess, end in (
-        (0, (0.0, False, False, False, 0)),
-        (wrong, (0.0, True, False, False, wrong)),
-        (env.number, (0.0, True, False, False, 0)),  # it is over
-        (None, (1.0, True, False, True, env.number)),
-    ):
-        if guess is None:
-            env.reset(seed=0)
-        _, *found, info = env.step(write_call("guess", {"number": env.number if guess is None else guess}))
-        assert (*found, info["success"], info["guessed"]) == end
-
-
-def test_an_answer_ends_the_episode_whatever_the_judge_says_of_it() -> None:
+def test_an_end_is_not_always_a_success() -> None:
     env = ToolTurns(Hunt())
-    for answer, success in (("0", False), (None, True)):
+    env.reset(seed=0)
+    right = env.game.number
+    wrong = right % 4 + 1
+    guesses = {number: calls(("guess", {"number": number})) for number in (0, wrong, right)}
+    for replies, ends in (
+        ((guesses[0], guesses[wrong], guesses[right]), ((0.0, False, False), (0.0, True, False), (0.0, True, False))),
+        ((guesses[right],), ((1.0, True, True),)),
+        ((str(wrong),), ((0.0, True, False),)),  # an answer ends the episode, whatever the judge says of that
+        ((str(right),), ((1.0, True, True),)),
+    ):
         env.reset(seed=0)
-        _, reward, terminated, _, info = env.step(answer or str(env.game.number))
-        assert (reward, terminated, info["success"]) == (float(success), True, success)
+        for reply, end in zip(replies, ends, strict=True):
+            _, reward, terminated, _, info = env.step(reply)
+            assert (reward, terminated, info["success"]) == end
