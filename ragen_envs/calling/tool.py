@@ -26,7 +26,7 @@ _KINDS: dict[Any, str] = {
     **{int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"},
     **{list: "array", tuple: "array", dict: "object"},
 }
-# Keywords that leave an object as closed as its properties; with any other one it may take more than they name.
+# Keywords of a plain schema of an object; with any other one it may take more than its properties name.
 _PLAIN = {"type", "properties", "required", "additionalProperties", "nullable", "default", "examples"}
 _PLAIN |= {"title", "description", "$schema", "$id", "$defs", "definitions"}
 _SECTION = re.compile(r"(?:^|\n)\s*(Args|Returns|Raises):")
@@ -97,8 +97,13 @@ class Tool:
         return f"{self.name}({', '.join(arguments)})"
 
     def fault(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is certainly wrong with the arguments of a call; None if nothing is. See `faults`."""
-        return next(faults(arguments, self.parameters, self.name, closed=True), None)
+        """What is certainly wrong with the arguments of a call; None if nothing is. See `faults`.
+
+        No other arguments are taken than those of a plain schema, unless it says so.
+        """
+        plain = "properties" in self.parameters and self.parameters.keys() <= _PLAIN
+        schema = {"additionalProperties": False, **self.parameters} if plain else self.parameters
+        return next(faults(arguments, schema, self.name), None)
 
 
 @lru_cache(maxsize=4096)
@@ -148,10 +153,9 @@ def schema_of(hint: Any, function: str) -> Schema:
     if origin is Literal and all(type(value) in _KINDS for value in arguments):
         names = list(dict.fromkeys(_KINDS[type(value)] for value in arguments))
         return {"type": _one_or_all(names), "enum": list(arguments)}
-    if origin is list:
-        return {"type": "array", "items": schema_of(arguments[0], function)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": schema_of(arguments[1], function)}
+    if origin in (list, dict):
+        inner = "items" if origin is list else "additionalProperties"
+        return {"type": _KINDS[origin], inner: schema_of(arguments[-1], function)}
     raise ToolSignatureError(
         f"the hint {hint} of {function} has no JSON type; use int, float, str, bool, list, dict, Literal or a union of "
         "them, or describe the tool yourself with ragen_envs.Tool"
@@ -170,18 +174,11 @@ def _kind(schema: Mapping[str, Any] | bool) -> str:
     return found if isinstance(found, str) else "|".join(map(str, found))
 
 
-def faults(value: Any, schema: Mapping[str, Any] | bool, name: str, closed: bool = False) -> Iterator[str]:
-    """What is certainly wrong with a value, in words that do not repeat it.
+def faults(value: Any, schema: Mapping[str, Any] | bool, name: str) -> Iterator[str]:
+    """What is certainly wrong with a value of JSON, in words that do not repeat it but call it `name`.
 
     Read are `type`, `nullable`, `enum`, `anyOf`, `oneOf` and `allOf`, `items`, `properties`, `required` and
     `additionalProperties`. Other keywords could only forbid more; their judgement is left to the tool.
-
-    Args:
-        value: What `json.loads` returned.
-        schema: The schema that it should meet; True for anything, and False for nothing.
-        name: What to call the value.
-        closed: Whether an object takes only the properties that its schema names, unless the schema says otherwise or
-            has a keyword that may name others.
     """
     if schema is False:
         yield f"{name} is not allowed"
@@ -206,9 +203,7 @@ def faults(value: Any, schema: Mapping[str, Any] | bool, name: str, closed: bool
     if lacking := [each for each in schema.get("required", ()) if each not in value]:
         yield f"{name} needs {', '.join(lacking)}"
     properties = schema.get("properties", {})
-    others = schema.get("additionalProperties", not (closed and "properties" in schema and schema.keys() <= _PLAIN))
-    if "patternProperties" in schema:
-        others = True
+    others = "patternProperties" in schema or schema.get("additionalProperties", True)
     if others is False and not value.keys() <= properties.keys():
         yield f"{name} takes only {', '.join(properties)}" if properties else f"{name} takes no arguments"
     for key, each in value.items():

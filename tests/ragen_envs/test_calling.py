@@ -16,7 +16,7 @@ from transformers.utils import get_json_schema
 from ragen_envs import ToolEnv, ToolTurns
 from ragen_envs.calling.env import as_text
 from ragen_envs.calling.mcp import content_text, foreign_tool
-from ragen_envs.calling.tool import Tool, ToolSignatureError, faults, read_action, write_answer, write_call
+from ragen_envs.calling.tool import Tool, ToolSignatureError, read_action, write_answer, write_call
 from ragen_envs.calling.turns import CALL_FORMATS, CallFormat
 from tests.support.ragen_envs.notes import Notes
 from tests.support.ragen_envs.toys import calls
@@ -86,7 +86,7 @@ def test_a_schema_is_that_of_transformers(function: Any) -> None:
     ],
 )
 def test_keywords_of_json_schema(value: Any, schema: dict[str, Any], said: str | None) -> None:
-    assert next(faults(value, schema, "it", closed=True), None) == said
+    assert Tool("it", "", schema, str).fault(value) == said
 
 
 def test_null_for_lists_and_maps_is_none_of_them() -> None:
