@@ -239,37 +239,38 @@ def test_an_episode_from_the_first_message_to_the_reward() -> None:
     assert again[:4] == ("written", 0.0, True, False) and again[4]["tool_results"] == ()
 
 
-def test_several_calls_of_a_reply_are_made_in_order() -> None:
-    reply = calls(("write", {"text": "a"}), ("write", {"text": "b", "times": 2}), ("read", {}))
-    message, _, _, _, info = turns().step(f"I write.\n{reply}")
-    assert message == "written\nwritten\na\nb\nb" and info["tool_results"] == ("written", "written", "a\nb\nb")
-    assert (info["num_actions"], info["actions_left"]) == (3, 7)
-    assert info["actions"][1] == write_call("write", {"text": "b", "times": 2})
+A, READ = ("write", {"text": "a"}), ("read", {})
+NO_JSON = 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'
+NO_TOOL = "Error: there is no such tool; the tools are write, secret, read, fail"
+SECOND = "Error: the last call was not made: an episode may have at most 1 call"
+OTHERS = "Error: the last 2 calls were not made: a turn may have at most 2 calls"
 
 
 @pytest.mark.parametrize(
-    ("reply", "result"),
+    ("limits", "reply", "results", "notes"),
     [
-        ("<tool_call>{</tool_call>", 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'),
-        (calls(("erase", {})), "Error: there is no such tool; the tools are write, secret, read, fail"),
-        (calls(("write", {})), "Error: write needs text"),
-        (calls(("write", {"text": 1})), "Error: text of write must be a string"),
-        (calls(("read", {"page": 1})), "Error: read takes no arguments"),
+        ({}, f"I write.\n{calls(A, ('write', {'text': 'b', 'times': 2}), READ)}", "written|written|a\nb\nb", "abb"),
+        ({}, calls(("fail", {"politely": True}), READ), "Error: not today|", ""),
+        ({}, calls(("fail", {"politely": False})), "Error: ZeroDivisionError: by zero", ""),
+        # Wrong calls, which have a penalty.
+        ({}, "<tool_call>{</tool_call>", NO_JSON, None),
+        ({}, calls(("erase", {})), NO_TOOL, None),
+        ({}, calls(("write", {})), "Error: write needs text", None),
+        ({}, calls(("write", {"text": 1})), "Error: text of write must be a string", None),
+        ({}, calls(("read", {"page": 1})), "Error: read takes no arguments", None),
+        # Regression: the limit of an episode was called that of a turn.
+        ({"max_actions_per_turn": 2}, calls(A, A, A, A), f"written|written|{OTHERS}", "aa"),
+        ({"max_actions": 1}, calls(A, A), f"written|{SECOND}", "a"),
     ],
 )
-def test_a_wrong_call_is_an_error_that_costs_a_penalty(reply: str, result: str) -> None:
-    env = turns()
+def test_each_call_has_a_result(limits: dict[str, int], reply: str, results: str, notes: str | None) -> None:
+    env = turns(**limits)
     message, reward, terminated, truncated, info = env.step(reply)
-    assert (message, reward, terminated, truncated) == (result, -0.1, False, False)
-    assert info["tool_results"] == (result,) and not info["action_is_valid"]
-    assert env.game.notes == [] and info["actions_left"] == 10
-
-
-def test_an_exception_in_a_tool_is_a_result() -> None:
-    for politely, result in ((True, "Error: not today"), (False, "Error: ZeroDivisionError: by zero")):
-        message, reward, _, _, info = turns().step(calls(("fail", {"politely": politely})))
-        assert (message, reward) == (result, 0.0)
-        assert info["tool_failed"] and info["action_is_valid"] and not info["action_is_effective"]
+    assert info["tool_results"] == tuple(results.split("|")) and message == results.replace("|", "\n")
+    assert message in env.observation_space
+    assert (reward, terminated, truncated) == (-0.1 if notes is None else 0.0, False, "max_actions" in limits)
+    assert info["action_is_valid"] == (notes is not None) and "".join(env.game.notes) == (notes or "")
+    assert info["num_actions"] + info["actions_left"] == limits.get("max_actions", 10)
 
 
 async def later(number: int) -> int:
@@ -308,23 +309,6 @@ def test_a_result_is_cut_at_its_limit() -> None:
     env = turns(Notes(max_result_length=60))
     message = env.step(calls(("write", {"text": "x" * 50, "times": 4}), ("read", {})))[4]["tool_results"][1]
     assert message == "x" * 38 + "\n[203 characters, cut]" and len(message) <= 60
-
-
-@pytest.mark.parametrize(
-    ("limits", "result"),
-    [
-        ({"max_actions_per_turn": 2}, "Error: the last 2 calls were not made: a turn may have at most 2 calls"),
-        ({"max_actions": 2}, "Error: the last 2 calls were not made: an episode may have at most 2 calls"),
-        ({"max_actions_per_turn": 3}, "Error: the last call was not made: a turn may have at most 3 calls"),
-    ],
-)
-def test_calls_past_a_limit_are_not_made(limits: dict[str, int], result: str) -> None:
-    """Regression: the limit of an episode was called that of a turn."""
-    env = turns(**limits)
-    message, *_, info = env.step(calls(*[("write", {"text": "a"})] * 4))
-    made = min(limits.values())
-    assert info["tool_results"] == (*["written"] * made, result) and message in env.observation_space
-    assert env.game.notes == ["a"] * made and len(info["surplus_actions"]) == 4 - made
 
 
 def test_a_thought_may_be_asked_for() -> None:
