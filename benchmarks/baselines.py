@@ -30,15 +30,15 @@ def main() -> None:
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for env in (f"ragen/{name}-v0" for name in GAMES):
-        rows += [measure(env, name, episodes=8 if asked.smoke else 2048).as_dict() for name in ("random", "oracle")]
+        rows += [measure(env, name, episodes=8 if asked.smoke else 2048) for name in ("random", "oracle")]
     for split in HELD_OUT:
         kwargs, episodes = {"split": split}, 8 if asked.smoke else 1000
         for name in ("random", "oracle"):
-            rows.append(measure("ragen/Tools-v0", name, episodes=episodes, env_kwargs=kwargs).as_dict())
+            rows.append(measure("ragen/Tools-v0", name, episodes=episodes, env_kwargs=kwargs))
     for env, (split, rule) in SHOPS.items():
         kwargs, episodes = {"split": split}, 4 if asked.smoke else 500 if "Web" in env else 256
         for name in ("random", "oracle"):
-            rows.append(measure(env, name, episodes=episodes, env_kwargs=kwargs).as_dict())
+            rows.append(measure(env, name, episodes=episodes, env_kwargs=kwargs))
         rows.append(scripted(env, kwargs, rule, episodes))
     command = "python benchmarks/baselines.py"
     write(place("baselines", asked.smoke, asked.out), command, rows=rows, table=shown(rows))
@@ -47,7 +47,7 @@ def main() -> None:
 def scripted(env_id: str, kwargs: dict[str, Any], rule: Any, episodes: int) -> dict[str, Any]:
     """The scripted rule on the first requests of a split."""
     env = gymnasium.make(env_id, **kwargs)
-    won, returns, horizon = 0, 0.0, default_horizon(env.spec)
+    won, returns, horizon = 0, 0.0, default_horizon(env)
     for seed in range(episodes):
         env.reset(seed=seed)
         for _ in range(horizon):

@@ -7,11 +7,10 @@ for you. Nothing here imports torch, and `ragen_trl` uses only the names in ``__
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import episode_seeds, turn_limits, wilson_interval, wilson_score
+from ragen_envs.baselines import episode_seeds, make_named, turn_limits, wilson_interval, wilson_score
 from ragen_envs.bridges import OpenEnvText, Tau2, openenv_environment, trl_environment
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.checkout import commit_of
-from ragen_envs.cli.lookup import make_named
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError

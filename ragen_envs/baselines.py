@@ -1,30 +1,24 @@
-"""Baselines: how often the random policy and the oracle succeed, with intervals and the origin of the numbers.
+"""Baselines: how often the random policy and the oracle succeed, with intervals, in as many actions as a game has.
 
 A success rate by itself says little: RAGEN's published 0.5B rates are those of a random policy. These are the two rows
 to compare it with. A seed gives the same episode here as in `ragen_trl.evaluate`: the same start state, the same
 outcome seed, the same sampling seed.
 """
 
-import contextlib
 import importlib
 import json
 import math
-import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import load_env_creator
 
 from ragen_envs.arguments import check_choice, check_integer, check_limit
-from ragen_envs.checkout import commit_of
-from ragen_envs.cli.lookup import creator
+from ragen_envs.errors import EnvError
 from ragen_envs.oracles import TextGym, best_action, random_action
 from ragen_envs.text_env import TextEnv, allowed_actions
 
@@ -33,12 +27,92 @@ _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action from the environment, the number of actions left and the episode's random generator."""
 
-Step = tuple[Any, Any, Any, Any, dict[str, Any]]
-
 POLICIES: Mapping[str, Policy] = {
     "random": lambda env, actions_left, rng: random_action(env, rng),
     "oracle": lambda env, actions_left, rng: best_action(env, actions_left),
 }
+
+
+def environment_ids() -> list[str]:
+    """The ids of this package, sorted."""
+    return sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
+
+
+def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str, str]:
+    """The environment of ``gymnasium.make``, without its checker, with an error for the user who named it.
+
+    Args:
+        env_id: Any Gymnasium id, ``module:id`` included.
+        env_kwargs: Keyword arguments of the environment.
+
+    Raises:
+        EnvError: If the id does not exist (the message says which do), or does not take the arguments.
+    """
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
+    except EnvError:
+        raise
+    except (ModuleNotFoundError, gymnasium.error.Error) as error:
+        if env_id in gymnasium.registry or isinstance(error, ModuleNotFoundError):
+            raise EnvError(f"{env_id} cannot be made: {error}") from error
+        known = ", ".join(environment_ids())
+        words = f"there is no environment {env_id!r}; known: {known}; for your own: module:{env_id}"
+        raise EnvError(words) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise EnvError(f"{env_id} with --env_kwargs '{json.dumps(env_kwargs)}': {error}") from error
+
+
+def turn_limits(env_id: str) -> dict[str, int]:
+    """`TextEnv.turn_limits` of a registered environment; empty if its class has none, or if there is no such id.
+
+    Args:
+        env_id: A Gymnasium id, ``module:id`` included.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        made_by = gymnasium.spec(name).entry_point
+        made_by = load_env_creator(made_by) if isinstance(made_by, str) else made_by
+    except (gymnasium.error.Error, ImportError, AttributeError):
+        return {}
+    return dict(getattr(made_by, "turn_limits", None) or {})
+
+
+def default_horizon(env: gymnasium.Env[Any, Any], otherwise: int | None = None) -> int:
+    """The most actions of an episode: `TextEnv.horizon`, else the registered time limit, else `otherwise`.
+
+    Raises:
+        EnvError: If there is no number.
+    """
+    own = env.unwrapped.horizon if isinstance(env.unwrapped, TextEnv) else None
+    horizon = own or (env.spec and env.spec.max_episode_steps) or otherwise
+    if horizon is None:
+        name = env.spec.id if env.spec else str(env)
+        raise EnvError(f"{name} has no time limit; say how many actions an episode may take: --max_actions 10")
+    return horizon
+
+
+def default_turns(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """The limits of `AgentTurns`: `TextEnv.turn_limits`, else turns of up to 5 actions.
+
+    At most 5 of these, or as many as the default horizon, or 10, takes if that is more.
+    """
+    own = env.unwrapped.turn_limits if isinstance(env.unwrapped, TextEnv) else None
+    if own is not None:
+        return dict(own)
+    most = default_horizon(env, 10)
+    return {"max_turns": max(min(5, most), -(-most // 5)), "max_actions_per_turn": min(5, most), "max_actions": most}
+
+
+def episode_seeds(seed: int) -> tuple[int, int]:
+    """The other two seeds of an evaluated episode, which depend only on the seed of its start state.
+
+    Returns:
+        The outcome seed for ``reset(options=...)``, and the sampling seed for the policy.
+    """
+    outcome_seed, sampling_seed = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
+    return outcome_seed, sampling_seed
 
 
 @dataclass
@@ -55,7 +129,7 @@ class Episode:
 
     env: gymnasium.Env[Any, Any]
     random: np.random.Generator
-    steps: list[Step]
+    steps: list[tuple[Any, Any, Any, Any, dict[str, Any]]]
     actions: list[str] = field(default_factory=list)
     left: int = 0
 
@@ -95,38 +169,65 @@ def start(env: gymnasium.Env[Any, Any], seed: int, options: Mapping[str, Any] | 
     return Episode(env, np.random.default_rng(sampling_seed), [(observation, 0.0, False, False, info)])
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The results of ``n`` episodes of one policy, with consecutive seeds from ``first_seed`` on.
+def measure(
+    env_id: str,
+    policy: str,
+    horizon: int | None = None,
+    episodes: int = 2048,
+    env_kwargs: Mapping[str, Any] | None = None,
+    first_seed: int = 0,
+) -> dict[str, Any]:
+    """Plays one episode for each of the seeds ``first_seed``, ``first_seed + 1``, and so on.
 
-    Attributes:
-        env: Gymnasium id, as given, with ``env_kwargs``.
-        policy: A key of `POLICIES`.
-        horizon: The most actions of an episode.
-        successes: How many succeeded; ``success`` is their share, ``low`` and ``high`` its Wilson 95 % interval.
-        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, 0 for a single episode.
-        mean_length: Actions per episode.
-        seconds: Wall-clock time of all episodes.
+    Args:
+        env_id: A Gymnasium id with text observations and actions.
+        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``, the best action each time.
+        horizon: The most actions of an episode; None for `default_horizon`.
+        episodes: Number of episodes.
+        env_kwargs: Keyword arguments of the environment.
+        first_seed: Seed of the first episode. `ragen_trl` trains on no seed below 10,000, and evaluates on 0 to 7,999.
+
+    Returns:
+        The row, for JSON; all but ``seconds`` (of all episodes, by the wall clock) is the same in every process.
+        ``env``, ``env_kwargs``, ``policy``, ``horizon``, ``first_seed`` and ``n`` are what was played;
+        ``successes`` how many succeeded, ``success`` their share, ``low`` and ``high`` its Wilson 95 % interval;
+        ``mean_return`` the mean undiscounted return, ``return_stderr`` its standard error (0 for a single episode);
+        ``mean_length`` the actions per episode.
+
+    Raises:
+        ValueError: If the policy is unknown, or a number is out of its range.
+        EnvError: If the environment cannot be made, or has no default horizon; a `NoOracleError` if it has no such
+            policy.
     """
-
-    env: str
-    env_kwargs: dict[str, Any]
-    policy: str
-    horizon: int
-    first_seed: int
-    n: int
-    successes: int
-    success: float
-    low: float
-    high: float
-    mean_return: float
-    return_stderr: float
-    mean_length: float
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields, for JSON."""
-        return asdict(self)
+    check_choice("policy", policy, POLICIES)
+    check_integer("episodes", episodes, 1, "leaves nothing to measure")
+    check_limit("horizon", horizon)
+    began = time.perf_counter()
+    env = make_named(env_id, env_kwargs or {})
+    horizon = horizon or default_horizon(env)
+    rows = []
+    for seed in range(first_seed, first_seed + episodes):
+        one = start(env, seed).play_policy(policy, horizon)
+        rows.append((one.success, one.total, len(one.actions)))
+    env.close()
+    solved, returns, lengths = zip(*rows, strict=True)
+    low, high = wilson_interval(sum(solved), episodes)
+    return {
+        "env": env_id,
+        "env_kwargs": dict(env_kwargs or {}),
+        "policy": policy,
+        "horizon": horizon,
+        "first_seed": first_seed,
+        "n": episodes,
+        "successes": sum(solved),
+        "success": sum(solved) / episodes,
+        "low": low,
+        "high": high,
+        "mean_return": float(np.mean(returns)),
+        "return_stderr": float(np.std(returns, ddof=1) / math.sqrt(episodes)) if episodes > 1 else 0.0,
+        "mean_length": float(np.mean(lengths)),
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
@@ -151,144 +252,3 @@ def wilson_score(share: float, n: float) -> tuple[float, float]:
     spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     scale = 1 + _Z**2 / n
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
-
-
-def episode_seeds(seed: int) -> tuple[int, int]:
-    """The other two seeds of an evaluated episode, which depend only on the seed of its start state.
-
-    Args:
-        seed: Seed of the start state.
-
-    Returns:
-        The outcome seed for ``reset(options=...)``, and the sampling seed for the policy.
-    """
-    outcome_seed, sampling_seed = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
-    return outcome_seed, sampling_seed
-
-
-def default_horizon(spec: EnvSpec | None, otherwise: int | None = None) -> int:
-    """The most actions of an episode: `TextEnv.horizon` of the environment's class, else the registered time limit.
-
-    Args:
-        spec: The specification of the environment; None if it was made without one.
-        otherwise: The number where neither exists.
-
-    Raises:
-        ValueError: If there is no number.
-    """
-    kind = None if spec is None else _class_of(spec)
-    horizon = (kind and kind.horizon) or (spec and spec.max_episode_steps) or otherwise
-    if horizon is None:
-        name = "the environment" if spec is None else spec.id
-        raise ValueError(f"{name} has no time limit; say how many actions an episode may take (max_actions)")
-    return horizon
-
-
-def default_turns(spec: EnvSpec | None) -> dict[str, Any]:
-    """The limits of `AgentTurns`: `TextEnv.turn_limits` of the environment's class, else turns of up to 5 actions.
-
-    At most 5 of these, or as many as the default horizon, or 10, takes if that is more.
-
-    Args:
-        spec: The specification of the environment; None if it was made without one.
-    """
-    kind = None if spec is None else _class_of(spec)
-    if kind is not None and kind.turn_limits is not None:
-        return dict(kind.turn_limits)
-    most = default_horizon(spec, 10)
-    return {"max_turns": max(min(5, most), -(-most // 5)), "max_actions_per_turn": min(5, most), "max_actions": most}
-
-
-def turn_limits(env_id: str) -> dict[str, int]:
-    """`TextEnv.turn_limits` of a registered environment; empty if its class has none, or if there is no such id.
-
-    Args:
-        env_id: A Gymnasium id, ``module:id`` included.
-    """
-    module, _, name = env_id.rpartition(":")
-    try:
-        if module:
-            importlib.import_module(module)
-        kind = _class_of(gymnasium.spec(name))
-    except (gymnasium.error.Error, ImportError, AttributeError):
-        return {}
-    return dict(kind.turn_limits or {}) if kind is not None else {}
-
-
-def _class_of(spec: EnvSpec) -> type[TextEnv] | None:
-    """The class that makes an environment, if it is a `TextEnv`."""
-    made_by = creator(spec)
-    return made_by if isinstance(made_by, type) and issubclass(made_by, TextEnv) else None
-
-
-def measure(
-    env_id: str,
-    policy: str,
-    horizon: int | None = None,
-    episodes: int = 2048,
-    env_kwargs: Mapping[str, Any] | None = None,
-    first_seed: int = 0,
-) -> Baseline:
-    """Plays one episode for each of the seeds ``first_seed``, ``first_seed + 1``, and so on.
-
-    Args:
-        env_id: A Gymnasium id with text observations and actions.
-        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``, the best action each time.
-        horizon: The most actions of an episode; None for `default_horizon`.
-        episodes: Number of episodes.
-        env_kwargs: Keyword arguments of the environment.
-        first_seed: Seed of the first episode. `ragen_trl` trains on no seed below 10,000, and evaluates on 0 to 7,999.
-
-    Returns:
-        The row. Everything in it except ``seconds`` is the same in every process.
-
-    Raises:
-        ValueError: If the policy is unknown, a number is out of its range, or there is no default horizon.
-        NoOracleError: If the environment has no such policy.
-        gymnasium.error.Error: If the id is unknown.
-    """
-    check_choice("policy", policy, POLICIES)
-    check_integer("episodes", episodes, 1, "leaves nothing to measure")
-    check_limit("horizon", horizon)
-    began = time.perf_counter()
-    env = gymnasium.make(env_id, disable_env_checker=True, **(env_kwargs or {}))
-    assert env.spec is not None  # gymnasium.make sets it
-    horizon = default_horizon(env.spec) if horizon is None else horizon
-    seeds = range(first_seed, first_seed + episodes)
-    played = (start(env, seed).play_policy(policy, horizon) for seed in seeds)
-    rows = ((one.success, one.total, len(one.actions)) for one in played)
-    solved, returns, lengths = zip(*rows, strict=True)
-    env.close()
-    low, high = wilson_interval(sum(solved), episodes)
-    return Baseline(
-        env=env_id,
-        env_kwargs=dict(env_kwargs or {}),
-        policy=policy,
-        horizon=horizon,
-        first_seed=first_seed,
-        n=episodes,
-        successes=sum(solved),
-        success=sum(solved) / episodes,
-        low=low,
-        high=high,
-        mean_return=float(np.mean(returns)),
-        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(episodes)) if episodes > 1 else 0.0,
-        mean_length=float(np.mean(lengths)),
-        seconds=time.perf_counter() - began,
-    )
-
-
-def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
-    """Writes rows of `measure` as JSON, with the command line that was run, commit, time, versions and seeds."""
-    versions = {"python": platform.python_version()}
-    for name in ("ragen-trl", "gymnasium", "numpy"):
-        with contextlib.suppress(PackageNotFoundError):  # source code that was never installed
-            versions[name] = version(name)
-    results = {
-        "command": command,
-        "commit": commit_of(Path(__file__)),
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": versions,
-        "rows": [row.as_dict() for row in rows],
-    }
-    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

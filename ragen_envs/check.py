@@ -19,8 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from ragen_envs.baselines import Episode, default_horizon, start, wilson_interval
-from ragen_envs.cli.lookup import make_named
+from ragen_envs.baselines import Episode, default_horizon, make_named, start, wilson_interval
 from ragen_envs.oracles import best_action, random_action
 from ragen_envs.text_env import NoOracleError, TextEnv
 
@@ -58,7 +57,7 @@ class Subject:
         """Makes the environment."""
         self.env_id, self.env_kwargs, self.episodes = env_id, dict(env_kwargs), episodes
         self.env = self.make()
-        self.horizon = max_actions or default_horizon(self.env.spec, 20)
+        self.horizon = max_actions or default_horizon(self.env, 20)
         self.env.reset(seed=0)
         bare: Any = self.env.unwrapped
         self.draws_outcomes = isinstance(bare, TextEnv) and "outcome_seed" in bare.option_names
@@ -388,7 +387,7 @@ def check(
     """Check an environment, one line after the other; ``episodes`` is how many each policy plays, at least 8.
 
     Raises:
-        EnvironmentChoiceError: If the environment cannot be made.
+        EnvError: If the environment cannot be made.
     """
     subject = Subject(env_id, env_kwargs or {}, episodes, max_actions)
     for name, look in CHECKS.items():

@@ -184,7 +184,7 @@ def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[An
         def __init__(self) -> None:
             super().__init__()
             made = gymnasium.make(env) if isinstance(env, str) else env()
-            self._turns = made if isinstance(made, AgentTurns) else AgentTurns(made, **default_turns(made.spec))
+            self._turns = made if isinstance(made, AgentTurns) else AgentTurns(made, **default_turns(made))
             self._state = env_server.State()
 
         def reset(self, seed: int | None = None, episode_id: str | None = None, outcome_seed: int | None = None) -> Any:

@@ -43,7 +43,7 @@ class ToolEnvironment:
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
         self._env, self._game = made, made.unwrapped
-        self._max_actions = max_actions or default_turns(made.spec)["max_actions"]
+        self._max_actions = max_actions or default_turns(made)["max_actions"]
         self._outcome_random = np.random.default_rng(outcome_seeds.spawn(1)[0])
         self._over = True
         self.success, self.episode_return, self.actions_left = False, 0.0, 0

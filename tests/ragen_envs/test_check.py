@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ragen_envs.__main__ import main
 from ragen_envs.check import CHECKS, Found, Line, Subject, check
-from ragen_envs.cli.main import main
 from tests.support.ragen_envs.planted import PLANTED, SOUND
 from tests.support.ragen_envs.registered import every_id
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
+from ragen_envs.__main__ import main
 from ragen_envs.baselines import episode_seeds
-from ragen_envs.cli.main import main
-from ragen_envs.cli.play import Game, play
+from ragen_envs.play import Game, play
 
 
 def corner_lake() -> FrozenLake:

@@ -122,21 +122,21 @@ def test_intervals_by_hand(successes: int, n: int, low: float, high: float) -> N
 def test_rows_agree_with_the_reference() -> None:
     """Slippery FrozenLake at ten actions on RAGEN's lakes: random 21.2 %, oracle 48.3 %."""
     random, oracle = measure(LAKE, "random"), measure(LAKE, "oracle", episodes=512)
-    assert random.low < 0.212 < random.high
-    assert oracle.low < 0.483 < oracle.high
+    assert random["low"] < 0.212 < random["high"]
+    assert oracle["low"] < 0.483 < oracle["high"]
     # A return is 0 or 1, so that its variance among n episodes is p (1 - p) n / (n - 1).
     for row in (random, oracle):
-        assert row.mean_return == row.success
-        assert row.return_stderr == pytest.approx(math.sqrt(row.success * (1 - row.success) / (row.n - 1)))
+        assert row["mean_return"] == row["success"]
+        assert row["return_stderr"] == pytest.approx(math.sqrt(row["success"] * (1 - row["success"]) / (row["n"] - 1)))
 
 
 @pytest.mark.parametrize(("env_id", "random", "oracle"), [("Sokoban", 0.167, 0.99), ("SokobanLarge", 0.026, 0.993)])
 def test_sokoban_rows_agree_with_the_original(env_id: str, random: float, oracle: float) -> None:
     """RAGEN's room code, over 2000 and 1000 rooms: random play 16.7 % (± 0.5) and 2.6 % (± 0.2) at ten actions."""
     row = measure(f"ragen/{env_id}-v0", "random", episodes=512)
-    assert row.low < random < row.high
+    assert row["low"] < random < row["high"]
     row = measure(f"ragen/{env_id}-v0", "oracle", episodes=128)
-    assert row.low < oracle < row.high or row.success > oracle
+    assert row["low"] < oracle < row["high"] or row["success"] > oracle
 
 
 ONCE = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}

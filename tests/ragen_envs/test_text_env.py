@@ -95,9 +95,9 @@ def test_what_a_game_knows_are_its_methods() -> None:
         drawn = np.random.default_rng(3).integers(1, 10)
         assert random_action(env, np.random.default_rng(3)) == f"add {drawn}"
         assert set(demonstration(env, 1, 1, np.random.default_rng(0), 0.0)) == {best_action(env, 1)}
-        assert default_horizon(env.spec) == 6
-        assert default_turns(env.spec) == turn_limits("test/Known-v0") == Known.turn_limits
-        assert measure("test/Known-v0", "oracle", episodes=8).success == 1.0
+        assert default_horizon(env) == 6
+        assert default_turns(env) == turn_limits("test/Known-v0") == Known.turn_limits
+        assert measure("test/Known-v0", "oracle", episodes=8)["success"] == 1.0
     finally:
         del gymnasium.registry["test/Known-v0"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium.envs.registration import load_env_creator
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_envs.cli.lookup import creator
 
 NEEDS = {"ragen/TextWorld-v0": "textworld"}
 _ALL = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
@@ -29,7 +29,7 @@ def _marks(env_id: str) -> Any:
 
 
 def _wrappers(env_id: str) -> list[type[AgentTurns]]:
-    has_tools = issubclass(creator(gymnasium.spec(env_id)), ToolEnv)
+    has_tools = issubclass(load_env_creator(gymnasium.spec(env_id).entry_point), ToolEnv)
     return [AgentTurns, ToolTurns] if has_tools else [AgentTurns]
 
 

@@ -1,26 +1,29 @@
-"""The page of an environment, in Markdown and in the form of Gymnasium's own pages, with an episode of its oracle.
+"""The page of an environment, in Markdown and in the form of Gymnasium's own pages: ``python docs/game_page.py ID``.
 
 Everything on it is read from where it is declared: the id, its arguments and limit from the registry; spaces and render
 modes from the environment; description, rewards and arguments from the docstrings; what oracles there are from its
-methods. So an environment has its page as soon as it is registered.
+methods. So an environment has its page as soon as it is registered. ``--rows FILE`` shows results of
+``python -m ragen_envs baselines --json FILE``, or of `benchmarks/baselines.py`.
 """
 
+import argparse
 import contextlib
 import inspect
+import json
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from ragen_envs.baselines import default_horizon, episode_seeds, start
-from ragen_envs.cli.lookup import creator, make_named
-from ragen_envs.cli.play import Game, turns_of
-from ragen_envs.oracles import TextGym
-from ragen_envs.text_env import NoOracleError, TextEnv
+from ragen_envs import AgentTurns, NoOracleError, TextEnv, ToolEnv, ToolTurns, episode_seeds, make_named
+from ragen_envs.baselines import default_horizon, start
+from ragen_envs.play import Game
 
 _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whose work it is
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -35,17 +38,18 @@ def describe(name: str, rows: Sequence[Mapping[str, Any]] = ()) -> str:
 
     Args:
         name: A Gymnasium id, ``module:id`` included. It is shown as it is given.
-        rows: Results with the keys of `baselines.Baseline`; those of other ids are left out.
+        rows: Results as of `baselines.measure`; those of other ids are left out.
 
     Returns:
         Markdown.
 
     Raises:
-        EnvironmentChoiceError: If the environment cannot be made.
+        EnvError: If the environment cannot be made.
     """
     env = make_named(name, {})
     assert env.spec is not None  # gymnasium.make sets it
-    made_by = creator(env.spec)
+    made_by: Any = env.spec.entry_point
+    made_by = load_env_creator(made_by) if isinstance(made_by, str) else made_by
     kind = made_by if isinstance(made_by, type) else type(env.unwrapped)
     # The docstring of a base class is not taken instead: it describes something else.
     summary, *parts = _HEADING.split(_ARGS.sub("", inspect.cleandoc(kind.__doc__ or "")))
@@ -54,7 +58,7 @@ def describe(name: str, rows: Sequence[Mapping[str, Any]] = ()) -> str:
     said["Arguments"] = _argument_table(made_by, env.spec.kwargs)
     if isinstance(env.unwrapped, TextEnv):
         said["An Episode"] = _transcript(env, env.spec.id)
-    said["Baselines"] = _baselines(name, env.spec, rows)
+    said["Baselines"] = _baselines(name, env, rows)
     blocks = [f"# {env.spec.id}", summary.strip(), _facts(name, env, env.spec)]
     blocks += [f"## {title}\n\n{text}" for title, text in {**said, **ending}.items()]
     env.close()
@@ -111,11 +115,11 @@ def _argument_table(made_by: Callable[..., Any], given: Mapping[str, Any]) -> st
     return "\n".join(["| argument | default | |", "|---|---|---|", *lines]) if lines else "None."
 
 
-def _baselines(name: str, spec: EnvSpec, rows: Sequence[Mapping[str, Any]]) -> str:
+def _baselines(name: str, env: gymnasium.Env[Any, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows of an environment as a table, or how to get them."""
-    mine = [row for row in rows if row["env"].rpartition(":")[2] == spec.id]
+    mine = [row for row in rows if row["env"].rpartition(":")[2] == name.rpartition(":")[2]]
     if not mine:
-        limit = "" if default_horizon(spec, 0) else " --max_actions N"
+        limit = "" if default_horizon(env, 0) else " --max_actions N"
         return f"`python -m ragen_envs baselines {name}{limit} --json FILE` measures random play and the oracle."
     lines = ["| arguments | actions | policy | success [95 %] | mean return | n |", "|---|---|---|---|---|---|"]
     for row in mine:
@@ -127,12 +131,13 @@ def _baselines(name: str, spec: EnvSpec, rows: Sequence[Mapping[str, Any]]) -> s
     return "\n".join(lines)
 
 
-def _transcript(env: TextGym, name: str) -> str:
+def _transcript(env: gymnasium.Env[str, str], name: str) -> str:
     """The messages that a model gets and the replies of the policy; only the first if nothing can play it."""
     assert isinstance(env.unwrapped, TextEnv)
-    length, limit = 1 if env.unwrapped.actions is None else 2, default_horizon(env.spec, _LONGEST)
+    length, limit = 1 if env.unwrapped.actions is None else 2, default_horizon(env, _LONGEST)
     policy, seed = _policy_and_seed(env, limit)
-    turns = turns_of(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
+    wrapper = ToolTurns if isinstance(env.unwrapped, ToolEnv) else AgentTurns
+    turns = wrapper(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
     game, rng = Game(turns, name), np.random.default_rng(episode_seeds(seed)[1])
     shown = [_shortened(game.begin(seed))]
     while policy and not game.is_over:
@@ -144,7 +149,7 @@ def _transcript(env: TextGym, name: str) -> str:
     return f"{who}\n\n````text\n{episode}\n````"
 
 
-def _policy_and_seed(env: TextGym, limit: int) -> tuple[str, int]:
+def _policy_and_seed(env: gymnasium.Env[str, str], limit: int) -> tuple[str, int]:
     """The policy that shows the environment, "" if there is none, and a seed.
 
     It is the first of ten seeds whose episode succeeds and is long enough; else the first that succeeds, or 0.
@@ -172,3 +177,13 @@ def _code(text: str) -> str:
     """Code in a cell."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{text}{fence}".replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("env", metavar="ID", help="any Gymnasium id, or your own module:id")
+    parser.add_argument("--rows", type=Path, nargs="+", metavar="FILE", default=[])
+    asked = parser.parse_args()
+    sys.path.insert(0, "")  # an environment of one's own may lie in this folder
+    found = [row for path in asked.rows for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    sys.stdout.write(describe(asked.env, found))

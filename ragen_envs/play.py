@@ -6,13 +6,11 @@ A seed gives the same episode as in the baselines.
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
 
-import gymnasium
 import numpy as np
 
 from ragen_envs.baselines import POLICIES, episode_seeds
-from ragen_envs.calling import Tool, ToolEnv, ToolTurns
+from ragen_envs.calling import Tool, ToolTurns
 from ragen_envs.oracles import explain, plan
 from ragen_envs.reply_format import END_THINK, TAGS, THINK
 from ragen_envs.text_env import NoOracleError
@@ -33,32 +31,30 @@ class Game:
     """
 
     def __init__(self, turns: AgentTurns, name: str) -> None:
-        """Takes the environment; the arguments are described in the class docstring."""
-        self._turns, self._name, self.is_over = turns, name, False
-
-    def is_action(self, line: str) -> bool:
-        """Whether a line is the name of a valid action."""
-        return line.casefold() in {name.casefold() for name in self._turns.actions or ()}
+        self.turns, self.name, self.is_over = turns, name, False
 
     def begin(self, seed: int) -> str:
         """Starts the episode of a seed; returns the first message."""
-        message, _ = self._turns.reset(seed=seed, options={"outcome_seed": episode_seeds(seed)[0]})
+        message, _ = self.turns.reset(seed=seed, options={"outcome_seed": episode_seeds(seed)[0]})
         self._return, self._actions, self.is_over = 0.0, 0, False
-        found = map(Tool.of, self._turns.game.tools) if isinstance(self._turns, ToolTurns) else ()
+        found = map(Tool.of, self.turns.game.tools) if isinstance(self.turns, ToolTurns) else ()
         tools = [f"{_MARK}{tool.signature}: {' '.join(tool.description.split())}" for tool in found]
-        return "\n".join([f"{_MARK}{self._name}, seed {seed}", message, *tools])
+        return "\n".join([f"{_MARK}{self.name}, seed {seed}", message, *tools])
 
     def take(self, move: str) -> str:
-        """Takes a turn.
+        """Takes a turn; returns the next message.
 
         Args:
             move: A whole reply with tags, or only actions, which are written as a reply. With tools: a reply as it
                 is; an empty thought is added where there must be one.
-
-        Returns:
-            The next message.
         """
-        message, reward, terminated, truncated, info = self._turns.step(self._reply(move))
+        if isinstance(self.turns, ToolTurns):
+            bare = self.turns.reply_format.think and THINK not in move
+            move = f"{THINK}{END_THINK}{move}" if bare else move
+        elif not any(tag in move for tag in TAGS):
+            actions = [part.strip() for part in move.split(self.turns.action_separator) if part.strip()]
+            move = self.turns.format_reply(actions) if actions else move
+        message, reward, terminated, truncated, info = self.turns.step(move)
         self._return += reward
         self._actions += info["num_actions"]
         self.is_over = terminated or truncated
@@ -75,22 +71,15 @@ class Game:
 
         It has as many actions as a turn allows; all but the first are planned on imagined outcomes.
         """
-        length, left = self._turns.max_actions_per_turn, self._turns.actions_left
+        turns, length = self.turns, self.turns.max_actions_per_turn
         if length == 1:
-            actions = [POLICIES[policy](self._turns, left, rng)]
+            actions = [POLICIES[policy](turns, turns.actions_left, rng)]
         else:
-            actions = plan(self._turns, left, length, rng, float(policy == "random"))
+            actions = plan(turns, turns.actions_left, length, rng, float(policy == "random"))
         with contextlib.suppress(NoOracleError):
-            if self._turns.reply_format.think:
-                return self._turns.format_reply(actions, explain(self._turns, actions, rng.spawn(1)[0]))
-        return self._turns.format_reply(actions)
-
-    def _reply(self, move: str) -> str:
-        if isinstance(self._turns, ToolTurns):
-            return move if not self._turns.reply_format.think or THINK in move else f"{THINK}{END_THINK}{move}"
-        parts = (part.strip() for part in move.split(self._turns.action_separator))
-        actions = [part for part in parts if part]
-        return move if not actions or any(tag in move for tag in TAGS) else self._turns.format_reply(actions)
+            if turns.reply_format.think:
+                return turns.format_reply(actions, explain(turns, actions, rng.spawn(1)[0]))
+        return turns.format_reply(actions)
 
 
 def play(game: Game, read_line: Callable[[], str | None], show: Callable[[str], None], seed: int) -> None:
@@ -107,7 +96,8 @@ def play(game: Game, read_line: Callable[[], str | None], show: Callable[[str], 
     show(game.begin(seed))
     while (line := read_line()) is not None:
         line = line.strip()
-        command = "" if game.is_action(line) and not game.is_over else line.casefold()
+        names = () if game.is_over else map(str.casefold, game.turns.actions or ())
+        command = "" if line.casefold() in names else line.casefold()
         if command == "q":
             return
         if command == "r":
@@ -126,11 +116,6 @@ def watch(game: Game, policy: str, show: Callable[[str], None], seed: int, delay
         reply = game.suggest(policy, rng)
         show(f"> {reply}")
         show(game.take(reply))
-
-
-def turns_of(env: gymnasium.Env[str, str], **limits: Any) -> AgentTurns:
-    """The wrapper in which trainers let a model play; `limits` are arguments that both kinds have."""
-    return ToolTurns(env, **limits) if isinstance(env.unwrapped, ToolEnv) else AgentTurns(env, **limits)
 
 
 def _count(number: int, noun: str) -> str:
