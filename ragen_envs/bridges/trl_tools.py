@@ -29,16 +29,11 @@ class ToolEnvironment:
 
     TRL shows the model every public method except `reset` and `get_reward`, with the docstring as its description.
     The model ends an episode by calling no more tools, so that doing nothing earns 0. If every action costs something,
-    also give the trainer a reward function; it gets these objects in its argument `environments`.
-
-    Attributes:
-        success: Whether the task is solved.
-        episode_return: Sum of the rewards so far.
-        actions_left: Number of valid actions that the episode still allows.
+    also give the trainer a reward function; it gets these objects in its argument `environments`, with `success`,
+    `episode_return` and `actions_left`.
     """
 
     def __init__(self, env: str | Maker, max_actions: int | None, outcome_seeds: np.random.SeedSequence) -> None:
-        """Makes the environment; call `trl_environment` to get one."""
         made = gymnasium.make(env) if isinstance(env, str) else env()
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
@@ -49,14 +44,11 @@ class ToolEnvironment:
         self.success, self.episode_return, self.actions_left = False, 0.0, 0
 
     def reset(self, *, seed: int | None = None, **row: Any) -> str:
-        """Starts an episode with a new outcome seed.
+        """Starts an episode with a new outcome seed; TRL appends what it returns to the prompt's last message.
 
         Args:
             seed: The row's start state, which a group shares.
             row: The other columns of the dataset, which TRL also passes; not used.
-
-        Returns:
-            The task and the start state; TRL appends them to the prompt's last message.
 
         Raises:
             ValueError: If the row has no seed.
@@ -67,10 +59,9 @@ class ToolEnvironment:
         observation, _ = self._env.reset(seed=int(seed), options=options)  # a data set may have NumPy's integers
         self._over = self.success = False
         self.episode_return, self.actions_left = 0.0, allowed_actions(self._env, self._max_actions)
-        names = [f"Actions: {', '.join(self._game.actions)}"] if self._game.actions else []
-        how = "Call the tool act with one action at a time."
-        lines = [self._game.instruction, *names, how, "State:", observation, f"Actions left: {self.actions_left}"]
-        return "\n".join(lines)
+        names = f"Actions: {', '.join(self._game.actions)}\n" if self._game.actions else ""
+        how = f"{names}Call the tool act with one action at a time."
+        return f"{self._game.instruction}\n{how}\nState:\n{observation}\nActions left: {self.actions_left}"
 
     def act(self, action: str) -> str:
         """Carry out one action of the game and see what comes of it.
@@ -93,9 +84,9 @@ class ToolEnvironment:
         self.success = bool(info["success"])
         self._over = terminated or truncated or self.actions_left == 0
         ending = OVER if self._over else f"Actions left: {self.actions_left}"
-        if not info["action_is_valid"]:
-            return f"Unknown action ignored. {ending}" if self._over else "Unknown action ignored."
-        return f"Reward: {reward:g}\nState:\n{observation}\n{ending}"
+        if info["action_is_valid"]:
+            return f"Reward: {reward:g}\nState:\n{observation}\n{ending}"
+        return f"Unknown action ignored. {ending}" if self._over else "Unknown action ignored."
 
     def get_reward(self) -> float:
         """The return of the episode."""
