@@ -24,9 +24,4 @@ class AnyText(gymnasium.spaces.Text):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def __repr__(self) -> str:
-        """The bounds, without the characters of the samples."""
         return f"AnyText({self.min_length}, {self.max_length})"
-
-    def __eq__(self, other: object, /) -> bool:
-        """Whether `other` is an `AnyText` with the same bounds and the same characters for samples."""
-        return isinstance(other, AnyText) and super().__eq__(other)

@@ -1,4 +1,4 @@
-"""Checks of arguments that several environments take. Each error names the value and says what to do."""
+"""Checks of arguments that several environments take. Each raises a `ValueError` that says what to give instead."""
 
 from collections.abc import Iterable
 
@@ -6,16 +6,13 @@ import numpy as np
 
 
 def check_integer(name: str, value: object, least: int, why: str) -> None:
-    """Raises an error unless the value is an integer of at least `least`.
+    """The value is an integer of at least `least`; True and False are none.
 
     Args:
         name: Name of the argument.
         value: What was given.
         least: The smallest number that makes sense.
         why: What a smaller number would do, as in "leaves nothing to push".
-
-    Raises:
-        ValueError: If the value is not an integer (True and False are not), or is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name}={value!r} is a {type(value).__name__}; use an integer, {least} or more")
@@ -24,53 +21,33 @@ def check_integer(name: str, value: object, least: int, why: str) -> None:
 
 
 def check_limit(name: str, value: object) -> None:
-    """Raises an error unless the value is None, for no limit, or an integer of at least 1.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """The value is None, for no limit, or an integer of at least 1."""
     if value is not None:
         check_integer(name, value, 1, "leaves nothing to play")
 
 
 def checked_number(name: str, number: object) -> int:
-    """Reads a number that was given as an option of `reset`: a seed or an index.
-
-    Raises:
-        ValueError: If it is not an integer of at least 0.
-    """
+    """Reads a seed or an index that was given as an option of `reset`: an integer of at least 0."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
         raise ValueError(f"{name}={number!r} must be an integer >= 0")
     return int(number)
 
 
 def check_probability(name: str, value: object) -> None:
-    """Raises an error unless the value is a number from 0 to 1.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """The value is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0.0 <= value <= 1.0:
         raise ValueError(f"{name}={value!r} is not a probability; use a number from 0 to 1")
 
 
 def check_flags(**values: object) -> None:
-    """Raises an error unless each value is True or False; "false" would count as true.
-
-    Raises:
-        ValueError: If one is not.
-    """
+    """Each value is True or False; "false" would count as true."""
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name}={value!r} is a {type(value).__name__}; use True or False, in JSON true or false")
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raises an error unless the value is one of the choices.
-
-    Raises:
-        ValueError: If it is not; names the choices.
-    """
+    """The value is one of the choices."""
     listed = tuple(choices)
     if value not in listed:
         raise ValueError(f"{name}={value!r} is unknown; use one of {', '.join(listed)}")

@@ -1,7 +1,6 @@
 """TextFromDiscrete: a text environment made from one with numbered actions, such as Taxi or Blackjack.
 
-It owns the environment instead of wrapping it, because a `TextEnv` promises more than a wrapper can pass on: a separate
-seed for outcomes, the info keys, and what happens after the end.
+It is no wrapper: it owns the environment, because a `TextEnv` promises more (seeds of outcomes, info, the end).
 """
 
 import copy
@@ -62,8 +61,8 @@ class TextFromDiscrete(TextEnv):
     ```
 
     ## Description
-    The name of an action is passed on as its number. With ``describe="ansi"`` the environment's own rendering is the
-    observation: `spell_out_colours` writes its colours as words, and blank lines around it are removed.
+    The name of an action is passed on as its number. With ``describe="ansi"`` the environment's own rendering, without
+    blank lines around it, is the observation; `spell_out_colours` writes its colours as words.
 
     ## Action Space
     Text: one of `actions`, in any case.
@@ -72,10 +71,9 @@ class TextFromDiscrete(TextEnv):
     Text: what `describe` makes of an observation.
 
     ## Starting State
-    ``reset(seed=s)`` starts as the environment does with seed `s`. Later resets without a seed continue from there.
-    What happens after the start is drawn from the separate stream of outcomes, which replaces the environment's
-    ``np_random``. An environment with another kind of randomness starts by the seed and ignores ``outcome_seed``. A
-    card that is dealt at reset, face down or not, belongs to the start.
+    ``reset(seed=s)`` starts as the environment does with seed `s`; cards dealt at reset belong to the start. What comes
+    then is drawn from the stream of outcomes, which replaces the environment's ``np_random``. An environment with
+    another kind of randomness starts by the seed and ignores ``outcome_seed``.
 
     ## Rewards
     The environment's.
@@ -85,9 +83,8 @@ class TextFromDiscrete(TextEnv):
 
     ## Information
     `success`: what the function `success` returned for the last action. `action_is_valid`: the action has one of the
-    names; an action that the environment's mask rules out is valid, and the environment decides what it does.
-    `action_is_effective`: the environment's observation changed, or the episode ended. `env_info`: the environment's
-    own last info.
+    names, whatever the environment's mask says. `action_is_effective`: the environment's observation changed, or the
+    episode ended. `env_info`: the environment's own last info.
 
     ## Arguments
     See `__init__`. Register it, and it can be made by its id:
@@ -101,6 +98,8 @@ class TextFromDiscrete(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
+    instruction: str = ""
+    actions: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -119,8 +118,8 @@ class TextFromDiscrete(TextEnv):
             env: Its Gymnasium id, or the environment itself, which must then not be played elsewhere.
             actions: A name for each action, in the order of their numbers.
             instruction: The task and the legend of its symbols.
-            success: Says whether the task is solved, from reward, terminated and info of a step. It has no default,
-                because no rule suits all environments: reaching the end is success in Taxi, but not in Blackjack.
+            success: Says whether the task is solved, from reward, terminated and info of a step. No rule suits all
+                environments: reaching the end is success in Taxi, but not in Blackjack.
             describe: "ansi", or a function that turns an observation into text.
             render_mode: One of ``metadata["render_modes"]`` or None; both modes show the observation's text.
             max_observation_length: Longest observation, in characters.
@@ -137,20 +136,10 @@ class TextFromDiscrete(TextEnv):
             raise ValueError(f"actions={actions!r} must be {numbers.n} names, one for each action")
         super().__init__(render_mode=render_mode, max_action_length=max(64, *map(len, actions)))
         self.observation_space = AnyText(max_observation_length, min_length=0, charset=TEXT_CHARSET)
-        self.env, self._names, self._first = env, tuple(actions), int(numbers.start)
-        self._instruction, self._is_success, self._describe = instruction, success, describe
+        self.env, self.actions, self._first = env, tuple(actions), int(numbers.start)
+        self.instruction, self._is_success, self._describe = instruction, success, describe
         self._seen: Any = None  # the environment's own last observation
         self._env_info: dict[str, Any] = {}
-
-    @property
-    def instruction(self) -> str:
-        """The task, as given."""
-        return self._instruction
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names, in the order of the numbers."""
-        return self._names
 
     @property
     def steps_left(self) -> int | None:
@@ -166,7 +155,7 @@ class TextFromDiscrete(TextEnv):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         before = copy.deepcopy(self._seen)  # some environments change their observation in place
         self.env.unwrapped.np_random = self.outcome_random
-        number = self._first + self._names.index(action)
+        number = self._first + self.actions.index(action)
         self._seen, reward, terminated, truncated, self._env_info = self.env.step(number)
         self._truncated = bool(truncated)
         over = bool(terminated) or self._truncated

@@ -1,7 +1,8 @@
 """What an environment knows of itself, asked from outside: it is unwrapped, and the method of `TextEnv` is called.
 
 The first two functions give the two rows that every result is compared with; plans and demonstrations of both are data
-for a warm start.
+for a warm start. All raise `NoOracleError` if the environment lacks the method, and `gymnasium.error.ResetNeeded`
+before the first `reset`. They take a text environment in any wrappers, and do not change it.
 """
 
 import copy
@@ -14,22 +15,16 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs.arguments import check_probability
 from ragen_envs.text_env import NoOracleError, TextEnv
-from ragen_envs.turns import AgentTurns
 
 TextGym = gymnasium.Env[str, str]
 
 
 def best_action(env: TextGym, actions_left: int) -> str:
-    """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
-
-    Args:
-        env: A text environment after `reset`, in any wrappers. It is not changed.
-        actions_left: Number of actions that the episode still allows; at least 1.
+    """The best next action, where so many may follow, this one included (at least 1); see `TextEnv.best_action`.
 
     Raises:
         NoOracleError: If the environment has no oracle.
         sokoban.solver.SearchLimitError: If a Sokoban room is too large for the solver.
-        gymnasium.error.ResetNeeded: Before the first `reset`, as from all functions here.
     """
     return str(_method(env, "best_action")(actions_left))
 
@@ -56,36 +51,34 @@ def difficulty(env: TextGym) -> float:
     return float(_method(env, "difficulty")())
 
 
-def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.Generator | None = None) -> str:
-    """One or two true sentences that lead to an answer; see `TextEnv.explain`.
+def explain(env: TextGym, actions: Sequence[str], rng: np.random.Generator | None = None) -> str:
+    """One or two true sentences that lead to an answer, for `AgentTurns.format_reply`; see `TextEnv.explain`.
 
     Args:
-        env: A text environment after `reset`, in any wrappers. It is not changed.
-        actions: The actions of the answer; by default the best one, which needs an `AgentTurns`.
+        env: A text environment after `reset`, in any wrappers.
+        actions: The actions of the answer, at least one.
         rng: Source of the wording; by default a state always gets the same words.
-
-    Returns:
-        The thought, for `AgentTurns.format_reply`.
 
     Raises:
         NoOracleError: If the environment has no thoughts.
-        ValueError: If the actions are missing, and nothing says how many are left.
 
     Example:
-        >>> import gymnasium
-        >>> turns = AgentTurns(gymnasium.make("ragen/FrozenLake-v0", is_slippery=False))
-        >>> _ = turns.reset(seed=1)
-        >>> explain(turns)
+        >>> lake = gymnasium.make("ragen/FrozenLake-v0", is_slippery=False)
+        >>> _ = lake.reset(seed=1)
+        >>> explain(lake, [best_action(lake, 10)])
         'The goal is 1 to the right and 1 down. I get closer with Down.'
     """
-    if actions is None:
-        if not isinstance(env, AgentTurns):
-            raise ValueError(f"{env} does not know how many actions are left; give actions, or wrap it in AgentTurns")
-        actions = [best_action(env, env.actions_left)]
     return str(_method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng))
 
 
-def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
+def plan(
+    env: TextGym,
+    actions_left: int,
+    length: int,
+    rng: np.random.Generator,
+    noise: float = 0.0,
+    kind: type[TextEnv] = TextEnv,
+) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
     They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment the
@@ -93,11 +86,12 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
     that are only imagined. In a deterministic environment the plan is exact.
 
     Args:
-        env: A `TextEnv` after `reset`, in any wrappers. It is not changed.
+        env: A `TextEnv` after `reset`, in any wrappers.
         actions_left: Number of actions that the episode still allows.
         length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
         rng: Source of the imagined outcomes and of the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
+        kind: The class whose `TextEnv.demonstrated_action` chooses them.
 
     Returns:
         Names of actions, in order.
@@ -106,40 +100,31 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         ValueError: If `noise` is not a probability.
         NoOracleError: If the environment has no oracle.
     """
-    return _planned(env, actions_left, length, rng, noise, TextEnv)
+    check_probability("noise", noise)
+    game: Any = env.unwrapped
+    if not isinstance(game, TextEnv):
+        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(game).__name__} is not one")
+    _method(game, "best_action")  # asks for a reset
+    # Actions change none of these, and copying them would take twelve times as long as the rest.
+    shared = (game.observation_space, game.action_space, game.spec, game.np_random)
+    memo: dict[int, Any] = {id(part): part for part in shared}
+    memo[id(game.outcome_random)] = np.random.default_rng(rng.integers(2**63))
+    imagined = copy.deepcopy(game, memo)
+    actions: list[str] = []
+    for left in range(actions_left, max(0, actions_left - length), -1):
+        actions.append(kind.demonstrated_action(imagined, left, rng, noise))
+        _, _, terminated, truncated, _ = imagined.step(actions[-1])
+        if terminated or truncated:
+            break
+    return actions
 
 
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
     """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
-    return _planned(env, actions_left, length, rng, noise, type(env.unwrapped))
-
-
-def _planned(
-    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float, kind: type[Any]
-) -> list[str]:
-    """Actions that the class `kind` demonstrates on a copy with separate outcomes.
-
-    Spaces, spec and the generator of start states are shared: actions do not change them, and copying them would take
-    twelve times as long as the rest.
-    """
-    check_probability("noise", noise)
-    game = env.unwrapped
-    if not isinstance(game, TextEnv):
-        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(game).__name__} is not one")
-    _method(game, "best_action")  # asks for a reset
-    shared = (game.observation_space, game.action_space, game.spec, game.np_random)
-    memo: dict[int, Any] = {id(part): part for part in shared}
-    memo[id(game.outcome_random)] = np.random.default_rng(rng.integers(2**63))
-    imagined = copy.deepcopy(game, memo)
-    actions: list[str] = []
-    for done in range(min(length, actions_left)):
-        actions.append(kind.demonstrated_action(imagined, actions_left - done, rng, noise))
-        _, _, terminated, truncated, _ = imagined.step(actions[-1])
-        if terminated or truncated:
-            break
-    return actions
+    kind: Any = type(env.unwrapped)
+    return plan(env, actions_left, length, rng, noise, kind)
 
 
 def _method(env: gymnasium.Env[Any, Any], name: str) -> Any:

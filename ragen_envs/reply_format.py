@@ -7,7 +7,6 @@ is ignored, and there may be whitespace between thought and answer.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS
@@ -19,24 +18,6 @@ def _has_tag(text: str) -> bool:
     return any(tag in text for tag in TAGS)
 
 
-class Format(Protocol):
-    """How a reply carries actions: in tags (`ReplyFormat`), or as calls of tools (`calling.turns.CallFormat`)."""
-
-    @property
-    def think(self) -> bool:
-        """Whether a thought comes first."""
-
-    @property
-    def prefix(self) -> str:
-        """The start of every well-formed reply."""
-
-    def write(self, actions: Sequence[str], thought: str = "") -> str:
-        """Writes the reply that `read` reads back as `actions`."""
-
-    def read(self, reply: str) -> tuple[str, ...] | None:
-        """Finds the actions in any string; None if it cannot be read."""
-
-
 @dataclass(frozen=True)
 class ReplyFormat:
     """How a reply carries a list of actions; `read` inverts `write`.
@@ -44,17 +25,15 @@ class ReplyFormat:
     Attributes:
         think: Whether a thought precedes the answer.
         separator: The text between two actions.
+
+    Raises:
+        ValueError: If the separator is empty, or has whitespace or a tag in it, which would make replies ambiguous.
     """
 
     think: bool
     separator: str
 
     def __post_init__(self) -> None:
-        """Checks the separator.
-
-        Raises:
-            ValueError: If it is empty, or contains whitespace or a tag, which would make replies ambiguous.
-        """
         if not self.separator or re.search(r"\s", self.separator) or _has_tag(self.separator):
             raise ValueError(f"action separator {self.separator!r} must be text without blanks and tags")
 
@@ -64,14 +43,7 @@ class ReplyFormat:
         return THINK if self.think else ANSWER
 
     def write(self, actions: Sequence[str], thought: str = "") -> str:
-        """Writes the reply that `read` reads back as `actions`.
-
-        Args:
-            actions: At least one action; none is empty, or starts or ends with whitespace.
-            thought: Comes before the answer; left out if `think` is False.
-
-        Returns:
-            The text of the reply.
+        """Writes the reply that `read` reads back as `actions`; the thought is left out if `think` is False.
 
         Raises:
             ValueError: If there is no action, or if a text cannot be written in this format.
@@ -87,10 +59,7 @@ class ReplyFormat:
         return f"{THINK}{thought}{END_THINK}{answer}" if self.think else answer
 
     def read(self, reply: str) -> tuple[str, ...] | None:
-        """Finds the actions in a reply, in time linear in its length.
-
-        Args:
-            reply: Any string.
+        """Finds the actions in any string, in time linear in its length.
 
         Returns:
             The stripped, non-empty actions as the model wrote them, valid or not; None if the tags cannot be read.
@@ -100,8 +69,7 @@ class ReplyFormat:
             return None
         start += len(self.prefix)
         if self.think:
-            bridge = _THOUGHT_TO_ANSWER.search(reply, start)
-            if bridge is None:
+            if (bridge := _THOUGHT_TO_ANSWER.search(reply, start)) is None:
                 return None
             start = bridge.end()
         end = reply.find(END_ANSWER, start)

@@ -1,8 +1,6 @@
 """TextEnv: the base class of every environment here. Primitive action text in, observation text out.
 
-It has what all environments share: text spaces with an explicit charset, matching of action names, seeding with a
-separate stream for outcomes, the info keys, and rendering. It knows nothing about turns, prompts or models;
-`AgentTurns` does.
+It knows nothing about turns, prompts or models; `AgentTurns` does.
 """
 
 import abc
@@ -15,13 +13,12 @@ from gymnasium.core import RenderFrame
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import checked_number
+from ragen_envs.arguments import check_choice, checked_number
 from ragen_envs.errors import EnvError
 from ragen_envs.render import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character that our environments write: printable ASCII, newline, and the tick of Sokoban and FrozenLake."""
-
 
 ONE_SHOT = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 """`TextEnv.turn_limits` of a game that is one answer."""
@@ -31,7 +28,6 @@ class NoOracleError(EnvError, TypeError):
     """An environment lacks the method that was asked for."""
 
     def __init__(self, method: str, env: object) -> None:
-        """Names the method and the environment, and says what to do."""
         super().__init__(f"{type(env).__name__} has no {method}; write this method of ragen_envs.TextEnv")
 
 
@@ -40,18 +36,16 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API. What it
     knows of its own game are methods that it may write: `best_action`, `random_action`, `demonstrated_action`,
-    `explain` and `difficulty`. They give the rows that a result is compared with, demonstrations for a warm start,
-    thoughts, and a curriculum. They are called after `reset`, change nothing, and draw only from the generator given.
+    `explain` and `difficulty`. They are called after `reset`, change nothing, and draw only from the generator given.
 
     `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
     `step` repeats the final observation with reward 0, and ``terminated`` stays true. The same holds for ``truncated``
     in an environment with its own limit, whose `_act` sets ``self._truncated`` and whose `steps_left` counts down.
 
-    Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the
-    start state of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group
-    can share its start state but not its outcomes. Neither this option nor any action moves `np_random`: the start
-    states of later unseeded resets stay the same.
+    Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the start state
+    of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group shares its start
+    and not its outcomes. Neither this option nor any action moves `np_random`, which draws the starts of later resets.
 
     In an `AsyncVectorEnv` pass ``shared_memory=False``: Gymnasium reads text from shared memory only once.
 
@@ -68,10 +62,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed",)
-    """Keys that `reset(options=...)` understands. A subclass with more options extends the tuple."""
+    """Keys that `reset(options=...)` understands."""
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
-    """Info keys of this environment, with their values when no action was carried out. Values must be immutable."""
+    """Info keys of this environment, with their values (immutable ones) when no action was carried out."""
 
     horizon: ClassVar[int | None] = None
     """Actions of an episode in baselines, where a published number or the author's own is not a limit of the game."""
@@ -81,8 +75,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     actions, 10 in all, which are RAGEN's."""
 
     learnt_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
-    """The Gymnasium id and arguments of the environment in which a model plays that learnt from this one; None: here.
-    A warm start records them beside the model."""
+    """Gymnasium id and arguments of the environment in which a model plays that learnt from this one; None: here."""
 
     outcome_random: np.random.Generator
     """Source of everything random after the start state. Exists after the first `reset`."""
@@ -93,23 +86,20 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Builds the spaces.
 
         Args:
-            render_mode: One of ``metadata["render_modes"]`` or None.
+            render_mode: "ansi", "rgb_array" or None.
             max_observation_length: Longest observation, in characters.
             max_action_length: Longest action that `action_space` declares, in characters. `step` accepts longer ones.
 
         Raises:
             ValueError: If the render mode is unknown.
         """
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = self.metadata["render_modes"]
-            raise ValueError(f"render_mode={render_mode!r} is unknown; use one of {modes} or None")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Text(max_observation_length, min_length=0, charset=TEXT_CHARSET)
         self.action_space = gymnasium.spaces.Text(max_action_length, min_length=0, charset=TEXT_CHARSET)
         self._observation: str | None = None
-        self._terminated = False
-        self._truncated = False
-        self._success = False
+        self._terminated = self._truncated = self._success = False
 
     @property
     @abc.abstractmethod
@@ -179,8 +169,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
         """An action of a demonstration: the best one or, with probability `noise`, a random one.
 
-        A free-form environment may override it with mistakes that suit it: from texts that are random as a whole, a
-        model learns to ignore the task.
+        A free-form environment may have mistakes that suit it: from random texts a model learns to ignore the task.
         """
         at_random = noise > 0.0 and rng.random() < noise
         return self.random_action(rng) if at_random else self.best_action(actions_left)
@@ -188,8 +177,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """One or two true sentences that lead to an answer with these actions, at least one.
 
-        The rules: they say nothing that a player cannot know, such as outcomes, seeds or values; the last action that
-        they name is the first of the answer; an action that plainly does not lead on is tried, and nothing praises it.
+        They say nothing that a player cannot know, such as outcomes, seeds or values; the last action that they name
+        is the first of the answer; an action that plainly does not lead on is tried, and nothing praises it.
 
         Raises:
             NoOracleError: If the environment has no thoughts.
@@ -221,14 +210,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """
 
     def _parse_action(self, text: str) -> str | None:
-        """Reads an action. A free-form environment overrides this.
-
-        Args:
-            text: Any string.
-
-        Returns:
-            The canonical action, or None if `text` is not one.
-        """
+        """The canonical action in any string, or None if it is not one. A free-form environment overrides this."""
         wanted = text.strip().casefold()
         for name in self.actions or ():
             if name.casefold() == wanted:
@@ -236,20 +218,17 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode.
+        """Starts an episode; returns the observation and the info dict of the class docstring.
 
         Args:
             seed: Seed of `np_random`, which draws the start state and, by default, the outcomes. None continues
                 the current stream.
             options: ``{"outcome_seed": int}`` draws the outcomes from this non-negative seed instead.
 
-        Returns:
-            The observation and the info dict of the class docstring.
-
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
         """
-        options = {} if options is None else options
+        options = options or {}
         for key in options:
             if key not in self.option_names:
                 raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
@@ -270,10 +249,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return int(self.np_random.integers(2**31)) if self._reset_seed is None else self._reset_seed
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carries out one primitive action.
-
-        Args:
-            action: Any string.
+        """Carries out one primitive action, which may be any string.
 
         Returns:
             Observation, reward, terminated, truncated (by the environment's own limit), info.
@@ -309,9 +285,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         Returns:
             The observation text in "ansi" mode; a picture, uint8 of shape (height, width, 3), in "rgb_array" mode;
             None, with Gymnasium's warning, without a render mode.
-
-        Raises:
-            gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._observation is None:
             raise ResetNeeded(f"{type(self).__name__}.render was called before reset; call reset first")
@@ -327,15 +300,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
 
 def allowed_actions(env: gymnasium.Env[Any, Any], most: int) -> int:
-    """How many actions the environment's limits still allow: its own one, and those of `TimeLimit` wrappers.
-
-    Args:
-        env: An environment, in any wrappers. A `TimeLimit` counts invalid actions, too.
-        most: Another limit, of the caller.
-
-    Returns:
-        The smallest number.
-    """
+    """How many actions the caller's limit, the environment's own and its `TimeLimit` wrappers still allow."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
             most = min(most, env._max_episode_steps - (env._elapsed_steps or 0))

@@ -6,7 +6,7 @@ Every message is written here, and the reply format that it shows is the one tha
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,8 +14,11 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs.arguments import check_choice, check_flags, check_integer
 from ragen_envs.render import on_square
-from ragen_envs.reply_format import Format, ReplyFormat
+from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
+
+if TYPE_CHECKING:
+    from ragen_envs.calling.formats import CallFormat
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
 MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation
@@ -44,11 +47,10 @@ class TurnRecord:
 class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordConstructorArgs):
     """Lets a language model play a text environment in turns of several primitive actions.
 
-    A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer (see `reply_format`). Its first
-    `max_actions_per_turn` actions are kept. Unknown actions among them are dropped; valid ones are executed in order
-    until the environment ends or `max_actions` are used up. A turn is bad, and gets `format_penalty` once, if the
-    reply is not readable, has no valid action, or has an invalid one. Valid actions that were not executed because of
-    a limit or the end are surplus; they have no penalty.
+    A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer (see `reply_format`). Of its first
+    `max_actions_per_turn` actions the valid ones are executed in order until the environment ends or `max_actions` are
+    used up. A turn is bad, and gets `format_penalty` once, if the reply is not readable, has no valid action, or has an
+    invalid one. Valid actions that were not executed because of a limit or the end are surplus, without penalty.
 
     ``terminated`` comes from the environment. ``truncated`` comes from the environment too or, unless terminated, from
     a limit of turns or actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
@@ -114,7 +116,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         observation: str = "text",
         image_size: int = 168,
     ) -> None:
-        """Wraps `env`; the arguments are described in the class docstring."""
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         for limit, number in limits.items():
             check_integer(limit, number, 1, "leaves nothing to play")
@@ -128,7 +129,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         draws = env.render_mode == "rgb_array" and getattr(env.unwrapped, "draws_pictures", True)
         if observation == "image" and not draws:
             wanted = "an environment that draws itself, made with render_mode='rgb_array'"
-            raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} was made with {env.render_mode!r}")
+            raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} has {env.render_mode!r}")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=False,
@@ -144,11 +145,14 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
         self.format_penalty, self.action_separator = float(format_penalty), action_separator
-        self.reply_format: Format = ReplyFormat(think, action_separator)
+        self.reply_format: ReplyFormat | CallFormat = ReplyFormat(think, action_separator)
         self.observation, self.image_size, self._instruction = observation, image_size, instruction
         self._actions = None if actions is None else tuple(actions)
         messages = self._message_space(action_separator)
-        self.observation_space = messages if observation == "text" else _with_image(messages, image_size)
+        self.observation_space = messages
+        if observation == "image":
+            picture = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
+            self.observation_space = gymnasium.spaces.Dict({"image": picture, "text": messages})
         self.action_space = type(messages)(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self._message: str | None = None
         self._actions_used, self._most = 0, max_actions
@@ -194,9 +198,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def opening(self) -> str:
-        """The rules, the task and the last message, as the first message of a context that begins at this turn.
-
-        The task is that of `TextEnv.task`; most environments say it in every observation.
+        """The rules, the task (`TextEnv.task`) and the last message, to begin a context at this turn.
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first `reset`.
@@ -210,11 +212,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return self.reply_format.write(actions, thought)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode with the environment's own `seed` and `options`.
-
-        Returns:
-            The first user message and the info dict of the class docstring.
-        """
+        """Starts an episode with the environment's `seed` and `options`; returns the first user message and info."""
         self._observation, self._env_info = self.env.reset(seed=seed, options=options)
         self._turns_taken = self._actions_used = 0
         self._most = self.actions_left  # in all: `max_actions`, or a smaller limit of the environment
@@ -225,14 +223,10 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return self._shown(), self._info(TurnRecord())
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes one turn.
-
-        Args:
-            action: The model's reply, any string.
+        """Takes one turn; `action` is the model's reply, any string.
 
         Returns:
-            Next user message, reward (the environment's, plus the penalty of a bad turn), terminated, truncated,
-            and the info dict of the class docstring.
+            Next user message, reward (the environment's, plus the penalty of a bad turn), terminated, truncated, info.
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first `reset`.
@@ -296,10 +290,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         turn.is_effective |= bool(self._env_info.get("action_is_effective", self._observation != before))
 
     def _reached_limit(self) -> str:
-        if self._env_truncated:
-            return "env"
-        if self.actions_left == 0:
-            return "actions"
+        if self._env_truncated or self.actions_left == 0:
+            return "env" if self._env_truncated else "actions"
         return "turns" if self._turns_taken == self.max_turns else ""
 
     def _is_told(self) -> bool:
@@ -337,7 +329,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return [*(["State: the picture and", unseen] if unseen else ["State: the picture"]), left]
 
     def _problem(self, turn: TurnRecord) -> list[str]:
-        """One line that helps a model recover from a bad turn. It never repeats what the model wrote."""
+        """One line that helps after a bad turn. It never repeats what the model wrote."""
         if turn.is_good:
             return []
         if not turn.is_readable:
@@ -366,8 +358,3 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             "limit_is_told": self._is_told(),
             "state": self._observation,
         }
-
-
-def _with_image(text: gymnasium.spaces.Text, side: int) -> gymnasium.spaces.Dict:
-    image = gymnasium.spaces.Box(0, 255, (side, side, 3), np.uint8)
-    return gymnasium.spaces.Dict({"image": image, "text": text})

@@ -94,7 +94,7 @@ def test_every_environment_explains_its_oracle(env_id: str) -> None:
     turns.reset(seed=3)
     best = best_action(turns, turns.actions_left)
     state = copy.deepcopy(turns.unwrapped.outcome_random.bit_generator.state)
-    assert explain(turns) == explain(turns) == explain(turns.env, [best]) == explain(turns, [best, best])
+    assert explain(turns, [best]) == explain(turns.env, [best]) == explain(turns, [best, best])
     said = {explain(turns, [best], np.random.default_rng(seed)) for seed in range(40)}
     assert len(said) >= 5
     shown = json.loads(best)["name"] if env_id == "ragen/Tools-v0" else best  # a call is too long to be spoken
