@@ -39,11 +39,7 @@ def environment_ids() -> list[str]:
 
 
 def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str, str]:
-    """The environment of ``gymnasium.make``, without its checker, with an error for the user who named it.
-
-    Args:
-        env_id: Any Gymnasium id, ``module:id`` included.
-        env_kwargs: Keyword arguments of the environment.
+    """The environment of ``gymnasium.make`` without its checker, by any Gymnasium id, ``module:id`` included.
 
     Raises:
         EnvError: If the id does not exist (the message says which do), or does not take the arguments.
@@ -63,11 +59,7 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
 
 
 def turn_limits(env_id: str) -> dict[str, int]:
-    """`TextEnv.turn_limits` of a registered environment; empty if its class has none, or if there is no such id.
-
-    Args:
-        env_id: A Gymnasium id, ``module:id`` included.
-    """
+    """`TextEnv.turn_limits` of a Gymnasium id (``module:id`` included); empty if there are none, or no such id."""
     module, _, name = env_id.rpartition(":")
     try:
         if module:

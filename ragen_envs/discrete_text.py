@@ -21,11 +21,10 @@ _ESCAPE = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])")
 
 
 def spell_out_colours(text: str) -> str:
-    r"""Writes a terminal's colours as words: red S becomes ``[red:S]``.
+    r"""Writes a terminal's colours, which alone show the player in Taxi and FrozenLake, as words: ``[red:S]``.
 
-    They cannot simply be removed, since Taxi and FrozenLake show the player's place only by a colour. Text with two
-    colours is in two brackets; the end of one ends the inner bracket, and a reset with a colour ends all before it.
-    Text that is only bold becomes ``[marked:…]``. Other escape codes are dropped.
+    Text with two colours is in two brackets; the end of one ends the inner bracket, and a reset with a colour ends all
+    before it. Text that is only bold becomes ``[marked:…]``. Other escape codes are dropped.
 
     Example:
         >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
@@ -51,24 +50,12 @@ def spell_out_colours(text: str) -> str:
 class TextFromDiscrete(TextEnv):
     """A text environment made from one with a `Discrete` action space.
 
-    ```python
-    TextFromDiscrete(
-        "CliffWalking-v1",
-        ("up", "right", "down", "left"),
-        instruction="Walk from x to T. Falling off the cliff C brings you back. o is free.",
-        success=lambda reward, terminated, info: terminated,
-    )
-    ```
-
-    ## Description
-    The name of an action is passed on as its number. With ``describe="ansi"`` the environment's own rendering, without
-    blank lines around it, is the observation; `spell_out_colours` writes its colours as words.
-
     ## Action Space
-    Text: one of `actions`, in any case.
+    Text: one of `actions`, in any case, which is passed on as its number.
 
     ## Observation Space
-    Text: what `describe` makes of an observation.
+    Text: what `describe` makes of an observation. "ansi" is the environment's own rendering, without blank lines around
+    it and with colours as words (`spell_out_colours`).
 
     ## Starting State
     ``reset(seed=s)`` starts as the environment does with seed `s`; cards dealt at reset belong to the start. What comes
@@ -87,14 +74,7 @@ class TextFromDiscrete(TextEnv):
     episode ended. `env_info`: the environment's own last info.
 
     ## Arguments
-    See `__init__`. Register it, and it can be made by its id:
-
-    ```python
-    gymnasium.register("my/Cliff-v0", "ragen_envs.discrete_text:TextFromDiscrete", kwargs={"env": "CliffWalking-v1", …})
-    ```
-
-    ## Version History
-    v0: first version.
+    See `__init__`; ``gymnasium.register("my/Cliff-v0", "ragen_envs:TextFromDiscrete", kwargs={…})`` gives it an id.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
@@ -121,7 +101,7 @@ class TextFromDiscrete(TextEnv):
             success: Says whether the task is solved, from reward, terminated and info of a step. No rule suits all
                 environments: reaching the end is success in Taxi, but not in Blackjack.
             describe: "ansi", or a function that turns an observation into text.
-            render_mode: One of ``metadata["render_modes"]`` or None; both modes show the observation's text.
+            render_mode: "ansi", "rgb_array" or None; both modes show the observation's text.
             max_observation_length: Longest observation, in characters.
 
         Raises:

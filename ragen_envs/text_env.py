@@ -37,6 +37,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API. What it
     knows of its own game are methods that it may write: `best_action`, `random_action`, `demonstrated_action`,
     `explain` and `difficulty`. They are called after `reset`, change nothing, and draw only from the generator given.
+    One that the environment cannot answer raises `NoOracleError`.
 
     `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
@@ -108,10 +109,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     @property
     def task(self) -> str:
-        """What this episode asks for, where only the first observation says it; "" if every observation does.
-
-        `AgentTurns` repeats it where a model begins to read at a later turn (`AgentTurns.opening`).
-        """
+        """What this episode asks for, where only the first observation says it (for `AgentTurns.opening`); else ""."""
         return ""
 
     @property
@@ -149,19 +147,11 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return {}
 
     def best_action(self, actions_left: int) -> str:
-        """The oracle: the best next action, where `actions_left` may follow, this one included; at least 1.
-
-        Raises:
-            NoOracleError: If the environment has none.
-        """
+        """The oracle: the best next action, where `actions_left` may follow, this one included; at least 1."""
         raise NoOracleError("best_action", self)
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """A uniformly random valid action. A free-form environment overrides this.
-
-        Raises:
-            NoOracleError: If actions are free text and nothing says how to draw one.
-        """
+        """A uniformly random valid action. A free-form environment overrides this."""
         if self.actions is None:
             raise NoOracleError("random_action", self)
         return self.actions[rng.integers(len(self.actions))]
@@ -179,18 +169,11 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         They say nothing that a player cannot know, such as outcomes, seeds or values; the last action that they name
         is the first of the answer; an action that plainly does not lead on is tried, and nothing praises it.
-
-        Raises:
-            NoOracleError: If the environment has no thoughts.
         """
         raise NoOracleError("explain", self)
 
     def difficulty(self) -> float:
-        """How hard the present state is; larger is harder. Only numbers of one environment can be compared.
-
-        Raises:
-            NoOracleError: If the environment does not say.
-        """
+        """How hard the present state is; larger is harder. Only numbers of one environment can be compared."""
         raise NoOracleError("difficulty", self)
 
     @abc.abstractmethod
@@ -212,10 +195,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def _parse_action(self, text: str) -> str | None:
         """The canonical action in any string, or None if it is not one. A free-form environment overrides this."""
         wanted = text.strip().casefold()
-        for name in self.actions or ():
-            if name.casefold() == wanted:
-                return name
-        return None
+        return next((name for name in self.actions or () if name.casefold() == wanted), None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Starts an episode; returns the observation and the info dict of the class docstring.
@@ -232,8 +212,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         for key in options:
             if key not in self.option_names:
                 raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
-        outcome_seed = options.get("outcome_seed")
-        if outcome_seed is not None:
+        if (outcome_seed := options.get("outcome_seed")) is not None:
             outcome_seed = checked_number("outcome_seed", outcome_seed)
         super().reset(seed=seed)
         self._reset_seed = seed
@@ -272,12 +251,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     def _idle(self) -> dict[str, Any]:
         """The info of a reset, or of a step that carried out nothing."""
-        return {
-            "success": self._success,
-            "action_is_valid": False,
-            "action_is_effective": False,
-            **self.idle_info,
-        }
+        return {"success": self._success, "action_is_valid": False, "action_is_effective": False, **self.idle_info}
 
     def render(self) -> RenderFrame | list[RenderFrame] | None:
         """Shows the current state.

@@ -1,7 +1,6 @@
 """AgentTurns: one model reply in, the next user message out.
 
-Every message is written here, and the reply format that it shows is the one that parses the reply. With
-``observation="image"`` a message is what `render` draws, and a text with what no picture shows.
+Every message is written here, and the reply format that it shows is the one that parses the reply.
 """
 
 from collections.abc import Sequence
@@ -143,7 +142,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             image_size=image_size,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
+        self.max_turns, self.max_actions_per_turn, self.max_actions = limits.values()
         self.format_penalty, self.action_separator = float(format_penalty), action_separator
         self.reply_format: ReplyFormat | CallFormat = ReplyFormat(think, action_separator)
         self.observation, self.image_size, self._instruction = observation, image_size, instruction
@@ -170,13 +169,11 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def instruction(self) -> str:
-        """The task, shown in the first message."""
+        """The task, shown in the first message; the environment's own may differ from one episode to the next."""
         if self._instruction is not None:
             return self._instruction
         assert isinstance(self.unwrapped, TextEnv)
-        if self.observation == "image":
-            return self.unwrapped.picture_instruction
-        return self.unwrapped.instruction  # it may differ from one episode to the next
+        return self.unwrapped.picture_instruction if self.observation == "image" else self.unwrapped.instruction
 
     @property
     def actions(self) -> tuple[str, ...] | None:
@@ -305,16 +302,16 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return "\n".join([title, *self._problem(turn), f"Reward: {turn.env_reward:g}", *self._state()])
 
     def _opening(self) -> str:
-        task = self.unwrapped.task if self._turns_taken and isinstance(self.unwrapped, TextEnv) else ""
-        return "\n".join([*self._rules(), *([task] if task else []), "", self._latest])
-
-    def _rules(self) -> list[str]:
-        listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []
+        lines = [self.instruction]
         if self.actions:
             self.format_reply(self.actions)  # raises an error for a name that cannot be written in a reply
+            lines.append(f"Actions: {', '.join(self.actions)}")
         per_turn = min(self.max_actions_per_turn, self._most)
-        limits = f"Limits: actions per turn {per_turn}, actions in all {self._most}, turns {self.max_turns}"
-        return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
+        lines.append(f"Limits: actions per turn {per_turn}, actions in all {self._most}, turns {self.max_turns}")
+        lines.append(f"Reply format: {self._example()}")
+        if self._turns_taken and isinstance(self.unwrapped, TextEnv) and self.unwrapped.task:
+            lines.append(self.unwrapped.task)
+        return "\n".join([*lines, "", self._latest])
 
     def _example(self) -> str:
         shown = min(2, self.max_actions_per_turn, self._most)

@@ -28,15 +28,14 @@ _MISSING = "OpenEnv is not installed; pip install 'ragen-trl[openenv]'"
 class OpenEnvText(TextEnv):
     """The environment of an OpenEnv server, if its actions and observations are text.
 
-    ## Description
     One field of an action and one of an observation are the text; other fields keep their defaults. Each object is a
     session of its own, over a WebSocket that `close` ends.
 
     ## Starting State
-    The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`. A reward with a reset is dropped.
+    The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`.
 
     ## Rewards
-    The server's; 0 where it gives none.
+    The server's; 0 where it gives none, and at a reset.
 
     ## Episode End
     OpenEnv has one flag, `done`. It is `truncated` if the observation has a true field of that name, else `terminated`.

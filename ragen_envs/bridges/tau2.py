@@ -26,7 +26,6 @@ _PURPOSE = (
 class Tau2(ToolEnv):
     """A domain of τ²-bench: a user wants something, tools change a database, and the state that is reached counts.
 
-    ## Description
     A call is carried out in the domain; words are said to the user, who answers. Words that τ²-bench would take for a
     call, such as ``done()``, get a full stop and stay words. The policy is the purpose that a model is shown.
 
