@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from ragen_envs import (
-    NoOracleError,
-    TextEnv,
-    best_action,
-    demonstration,
-    difficulty,
-    explain,
-    random_action,
-    turn_limits,
-)
-from ragen_envs.baselines import default_horizon, default_turns, measure
+from ragen_envs import NoOracleError, TextEnv, best_action, demonstration, difficulty, explain, random_action
+from ragen_envs.baselines import default_horizon, default_turns, measure, turn_limits
 
 
 class Echo(TextEnv):
@@ -42,12 +33,8 @@ class Echo(TextEnv):
         added = int(action) + int(self.outcome_random.integers(2))
         self.total += added
         success = self.total >= 10
-        return (
-            str(self.total),
-            float(success),
-            success,
-            {"success": success, "action_is_effective": True, "added": added},
-        )
+        info = {"success": success, "action_is_effective": True, "added": added}
+        return str(self.total), float(success), success, info
 
 
 def test_a_subclass_gets_the_whole_api() -> None:

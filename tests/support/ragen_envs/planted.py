@@ -1,9 +1,10 @@
 """Small environments that are sound, and others with one planted defect each, for the tests of `ragen_envs.check`."""
 
 import itertools
+import math
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import gymnasium
 from ragen_envs import TextEnv, best_action
 
 ENDS = (0, 8)  # of a line of nine cells
+WORDS = {"left": "Left", "right": "Right"}
 
 
 class Walk(TextEnv):
@@ -39,16 +41,55 @@ class Walk(TextEnv):
         return "Right" if self.goal > self.place else "Left"
 
 
-class GlobalRandom(Walk):
-    def _start(self, options: Mapping[str, Any]) -> str:
-        super()._start(options)
-        self.goal = random.choice(ENDS)
-        return self._seen()
+def planted(name: str, **methods: Any) -> type[Walk]:
+    """A walk with other methods."""
+    return type(name, (Walk,), methods)
+
+
+def act(change: Callable[..., tuple[Any, ...]]) -> Any:
+    """An `_act` that changes what `Walk` returns: observation, reward, end and info."""
+    return lambda env, action: change(*Walk._act(env, action))
+
+
+def slipping(luck: Callable[[Walk], float]) -> Any:
+    """An `_act` that goes left instead, with luck."""
+    return lambda env, action: Walk._act(env, action if luck(env) < 0.8 else "Left")
+
+
+def started(goal: Callable[[Mapping[str, Any]], int]) -> Any:
+    """A `_start` with another goal."""
+
+    def start(env: Walk, options: Mapping[str, Any]) -> str:
+        Walk._start(env, options)
+        env.goal = goal(options)
+        return env._seen()
+
+    return start
+
+
+LUCK = random.Random(1)
+GlobalRandom = planted("GlobalRandom", _start=started(lambda options: random.choice(ENDS)))
+StartFromLuck = planted("StartFromLuck", _start=started(lambda options: ENDS[options.get("outcome_seed", 0) % 2]))
+SharedLuck = planted("SharedLuck", _act=slipping(lambda env: env.np_random.random()))
+LuckOfItsOwn = planted("LuckOfItsOwn", _act=slipping(lambda env: LUCK.random()))
+HashOrder = planted("HashOrder", _seen=lambda env: f"{Walk._seen(env)} {hash('a goal')}")
+ProcessState = planted("ProcessState", _seen=lambda env: f"{Walk._seen(env)} {os.getpid()}")
+LongText = planted("LongText", _seen=lambda env: Walk._seen(env) + " " * 2000)
+StrangeLetters = planted("StrangeLetters", _seen=lambda env: Walk._seen(env).replace("F", "⚑"))
+NotANumber = planted("NotANumber", _act=act(lambda seen, reward, over, info: (seen, reward or math.nan, over, info)))
+CountedSuccess = planted(
+    "CountedSuccess", _act=act(lambda seen, reward, over, info: (seen, reward, over, {**info, "success": reward}))
+)
+PaidToFail = planted("PaidToFail", _act=act(lambda seen, reward, over, info: (seen, -reward, over, info)))
+RaisesOnGarbage = planted("RaisesOnGarbage", _parse_action=lambda env, text: WORDS[text.strip().lower()])
+RaisesOnSurrogates = planted(
+    "RaisesOnSurrogates", _parse_action=lambda env, text: WORDS.get(text.lower().encode().decode())
+)
+GarbageWins = planted("GarbageWins", _parse_action=lambda env, text: WORDS.get(text.lower(), Walk.best_action(env, 1)))
+WrongOracle = planted("WrongOracle", best_action=lambda env, left: "Left" if env.goal > env.place else "Right")
 
 
 class Leftover(Walk):
-    goals = itertools.cycle(ENDS)
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.goals = itertools.cycle((0, 8, 8))
@@ -74,57 +115,6 @@ class SharedState(Walk):
         return result
 
 
-class HashOrder(Walk):
-    def _seen(self) -> str:
-        return f"{super()._seen()} {hash('a goal')}"
-
-
-class ProcessState(Walk):
-    def _seen(self) -> str:
-        return f"{super()._seen()} {os.getpid()}"
-
-
-class SharedLuck(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        return super()._act(action if self.np_random.random() < 0.8 else "Left")
-
-
-class StartFromLuck(Walk):
-    def _start(self, options: Mapping[str, Any]) -> str:
-        super()._start(options)
-        self.goal = ENDS[options.get("outcome_seed", 0) % 2]
-        return self._seen()
-
-
-class LuckOfItsOwn(Walk):
-    luck = random.Random(1)
-
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        return super()._act(action if self.luck.random() < 0.8 else "Left")
-
-
-class LongText(Walk):
-    def _seen(self) -> str:
-        return super()._seen() + " " * 2000
-
-
-class StrangeLetters(Walk):
-    def _seen(self) -> str:
-        return super()._seen().replace("F", "⚑")
-
-
-class NotANumber(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, over, info = super()._act(action)
-        return shown, reward if reward else float("nan"), over, info
-
-
-class CountedSuccess(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, over, info = super()._act(action)
-        return shown, reward, over, {**info, "success": reward}
-
-
 class Bare(gymnasium.Env[str, str]):
     """A plain Gymnasium environment."""
 
@@ -140,16 +130,6 @@ class Bare(gymnasium.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         right = self.actions.index(action) == self.place if action in self.actions else False
         return "LR"[self.place], float(right), True, False, dict(self.info)
-
-
-class RaisesOnGarbage(Walk):
-    def _parse_action(self, text: str) -> str | None:
-        return {"left": "Left", "right": "Right"}[text.strip().lower()]
-
-
-class RaisesOnSurrogates(Walk):
-    def _parse_action(self, text: str) -> str | None:
-        return super()._parse_action(text.encode().decode())
 
 
 class LimitIsTheEnd(Walk):
@@ -183,17 +163,6 @@ class NoEnd(Walk):
         return self._seen(), 0.0, False, {**info, "success": False}
 
 
-class WrongOracle(Walk):
-    def best_action(self, actions_left: int) -> str:
-        return "Left" if self.goal > self.place else "Right"
-
-
-class PaidToFail(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, over, info = super()._act(action)
-        return shown, -reward, over, info
-
-
 class AlwaysRight(Walk):
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
@@ -208,11 +177,6 @@ class PaidSteps(Walk):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         shown, reward, over, info = super()._act(action)
         return shown, reward + 0.5 * (action == "Left"), over and reward > 0, info
-
-
-class GarbageWins(Walk):
-    def _parse_action(self, text: str) -> str | None:
-        return super()._parse_action(text) or ("Right" if self.goal == 8 else "Left")
 
 
 class Lock(Walk):
@@ -253,17 +217,17 @@ class TellsTheAnswer(Walk):
         return f"{super()._seen()} (not {wrong}, {right})"
 
 
-class CostlyEnd(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, over, info = super()._act(action)
-        return shown, -0.5 if reward else -1.5 if over else 0.3 * (best_action(self, 1) == action), over, info
-
-
 class Walled(Walk):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         shown, reward, over, info = super()._act(action)
         lost = self.goal == 0
         return shown, reward * (not lost), over, {**info, "success": info["success"] and not lost}
+
+
+class CostlyEnd(Walk):
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        shown, reward, over, info = super()._act(action)
+        return shown, -0.5 if reward else -1.5 if over else 0.3 * (best_action(self, 1) == action), over, info
 
 
 class Diary(Walk):
