@@ -4,6 +4,8 @@ Importing this package registers the ``ragen/...`` ids; ``gymnasium.make("ragen_
 for you. Nothing here imports torch, and `ragen_trl` uses only the names in ``__all__``.
 """
 
+from typing import Any
+
 import gymnasium
 
 from ragen_envs.bandit import Bandit
@@ -69,27 +71,22 @@ __all__ = [
     "wilson_score",
 ]
 
-gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")
-gymnasium.register(
-    id="ragen/BanditRev-v0",
-    entry_point="ragen_envs.bandit:Bandit",
-    kwargs={"low_name": "Dragon", "high_name": "Phoenix"},
+_GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("ragen/Bandit-v0", "bandit:Bandit", {}),
+    ("ragen/BanditRev-v0", "bandit:Bandit", {"kwargs": {"low_name": "Dragon", "high_name": "Phoenix"}}),
+    ("ragen/Countdown-v0", "countdown:Countdown", {}),
+    ("ragen/FrozenLake-v0", "frozen_lake:FrozenLake", {"max_episode_steps": 100}),
+    (
+        "ragen/FrozenLakeNotSlippery-v0",
+        "frozen_lake:FrozenLake",
+        {"max_episode_steps": 100, "kwargs": {"is_slippery": False}},
+    ),
+    ("ragen/Sokoban-v0", "sokoban:Sokoban", {}),
+    ("ragen/SokobanLarge-v0", "sokoban:Sokoban", {"kwargs": {"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10}}),
+    ("ragen/TextWorld-v0", "textworld:TextWorld", {}),
+    ("ragen/Tools-v0", "tools:Tools", {}),
+    ("ragen/WebShop-v0", "webshop:WebShop", {}),
+    ("ragen/ToyShop-v0", "webshop:ToyShop", {}),
 )
-gymnasium.register(id="ragen/Countdown-v0", entry_point="ragen_envs.countdown:Countdown")
-gymnasium.register(id="ragen/FrozenLake-v0", entry_point="ragen_envs.frozen_lake:FrozenLake", max_episode_steps=100)
-gymnasium.register(
-    id="ragen/FrozenLakeNotSlippery-v0",
-    entry_point="ragen_envs.frozen_lake:FrozenLake",
-    max_episode_steps=100,
-    kwargs={"is_slippery": False},
-)
-gymnasium.register(id="ragen/Sokoban-v0", entry_point="ragen_envs.sokoban:Sokoban")
-gymnasium.register(
-    id="ragen/SokobanLarge-v0",
-    entry_point="ragen_envs.sokoban:Sokoban",
-    kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
-)
-gymnasium.register(id="ragen/TextWorld-v0", entry_point="ragen_envs.textworld:TextWorld")
-gymnasium.register(id="ragen/Tools-v0", entry_point="ragen_envs.tools:Tools")
-gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
-gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")
+for _id, _class, _options in _GAMES:
+    gymnasium.register(id=_id, entry_point=f"ragen_envs.{_class}", **_options)

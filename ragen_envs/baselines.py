@@ -172,11 +172,11 @@ def measure(
     """Plays one episode for each of the seeds ``first_seed``, ``first_seed + 1``, and so on.
 
     Args:
-        env_id: A Gymnasium id with text observations and actions.
-        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``, the best action each time.
+        env_id: A Gymnasium id with text observations and actions; ``env_kwargs`` are its keyword arguments.
+        policy: A key of `POLICIES`: "random", uniform over the valid actions, or "oracle", the best action each time.
         horizon: The most actions of an episode; None for `default_horizon`.
         episodes: Number of episodes.
-        env_kwargs: Keyword arguments of the environment.
+        env_kwargs: See ``env_id``.
         first_seed: Seed of the first episode. `ragen_trl` trains on no seed below 10,000, and evaluates on 0 to 7,999.
 
     Returns:

@@ -41,7 +41,6 @@ class Found(Exception):  # noqa: N818  # a verdict, which ends a check early
     """What a check found, if that is not ok."""
 
     def __init__(self, finding: str, verdict: str = "FAULT") -> None:
-        """Keeps both."""
         super().__init__(finding)
         self.verdict = verdict
 
@@ -54,7 +53,6 @@ class Subject:
     """The environment to check, and how it is played; for the arguments see `check`."""
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], episodes: int, max_actions: int | None) -> None:
-        """Makes the environment."""
         self.env_id, self.env_kwargs, self.episodes = env_id, dict(env_kwargs), episodes
         self.env = self.make()
         self.horizon = max_actions or default_horizon(self.env, 20)
@@ -137,11 +135,11 @@ def repeats(subject: Subject) -> str:
         must_equal(traced(one), subject.replay(one.actions, seed), f"seed {seed}, after another episode")
         again = subject.replay(one.actions, seed, env=subject.make())
         must_equal(traced(one), again, f"seed {seed}, in a new environment")
-        pair = [subject.start(seed), subject.start(seed + 1, env=other.env)]
-        for turn in range(len(one.actions)):
-            for each, actions in zip(pair, (one.actions, other.actions), strict=True):
-                each.steps.append(each.env.step(actions[min(turn, len(actions) - 1)]))  # type: ignore[arg-type]
-        must_equal(traced(one), traced(pair[0]), f"seed {seed}, in turns with another copy")
+        mine, theirs = subject.start(seed), subject.start(seed + 1, env=other.env)
+        for taken in range(1, len(one.actions) + 1):
+            mine.play(sequence(one.actions), taken)
+            theirs.play(sequence(other.actions), taken)
+        must_equal(traced(one), traced(mine), f"seed {seed}, in turns with another copy")
     return f"{len(SEEDS)} seeds: again, in a new environment, beside another copy"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ragen_envs.baselines import POLICIES, episode_seeds
 from ragen_envs.calling import Tool, ToolTurns
 from ragen_envs.oracles import explain, plan
-from ragen_envs.reply_format import END_THINK, TAGS, THINK
+from ragen_envs.reply_format import END_THINK, SEPARATOR, TAGS, THINK
 from ragen_envs.text_env import NoOracleError
 from ragen_envs.turns import AgentTurns
 
@@ -52,7 +52,7 @@ class Game:
             bare = self.turns.reply_format.think and THINK not in move
             move = f"{THINK}{END_THINK}{move}" if bare else move
         elif not any(tag in move for tag in TAGS):
-            actions = [part.strip() for part in move.split(self.turns.action_separator) if part.strip()]
+            actions = [part.strip() for part in move.split(SEPARATOR) if part.strip()]
             move = self.turns.format_reply(actions) if actions else move
         message, reward, terminated, truncated, info = self.turns.step(move)
         self._return += reward

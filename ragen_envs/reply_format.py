@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS
+SEPARATOR = "||"
 # It starts with a literal and repeats only whitespace, so that a search takes linear time for any reply.
 _THOUGHT_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
 
@@ -20,22 +21,9 @@ def _has_tag(text: str) -> bool:
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """How a reply carries a list of actions; `read` inverts `write`.
-
-    Attributes:
-        think: Whether a thought precedes the answer.
-        separator: The text between two actions.
-
-    Raises:
-        ValueError: If the separator is empty, or has whitespace or a tag in it, which would make replies ambiguous.
-    """
+    """How a reply carries a list of actions, after a thought if `think` is true; `read` inverts `write`."""
 
     think: bool
-    separator: str
-
-    def __post_init__(self) -> None:
-        if not self.separator or re.search(r"\s", self.separator) or _has_tag(self.separator):
-            raise ValueError(f"action separator {self.separator!r} must be text without blanks and tags")
 
     @property
     def prefix(self) -> str:
@@ -51,11 +39,11 @@ class ReplyFormat:
         if isinstance(actions, str) or not actions:
             raise ValueError(f"a reply needs a sequence of at least one action; got {actions!r}")
         for action in actions:
-            if not action or action != action.strip() or self.separator in action or _has_tag(action):
-                raise ValueError(f"action {action!r} is blank, padded, or has a tag or {self.separator!r} in it")
+            if not action or action != action.strip() or SEPARATOR in action or _has_tag(action):
+                raise ValueError(f"action {action!r} is blank, padded, or has a tag or {SEPARATOR!r} in it")
         if _has_tag(thought):
             raise ValueError(f"thought {thought!r} has one of {TAGS} in it; take it out")
-        answer = ANSWER + f" {self.separator} ".join(actions) + END_ANSWER
+        answer = ANSWER + f" {SEPARATOR} ".join(actions) + END_ANSWER
         return f"{THINK}{thought}{END_THINK}{answer}" if self.think else answer
 
     def read(self, reply: str) -> tuple[str, ...] | None:
@@ -75,5 +63,5 @@ class ReplyFormat:
         end = reply.find(END_ANSWER, start)
         if end < 0:
             return None
-        texts = (text.strip() for text in reply[start:end].split(self.separator))
+        texts = (text.strip() for text in reply[start:end].split(SEPARATOR))
         return tuple(text for text in texts if text)

@@ -88,16 +88,15 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         max_actions: Actions executed per episode, at least 1; fewer where a limit of the environment is smaller.
         think: Whether a reply has a thought before its answer.
         format_penalty: Reward added to a bad turn, at most 0.
-        action_separator: Text between two actions, without whitespace and tags.
         instruction: Task shown in the first message; by default the environment's own.
         actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
         observation: "text", or "image" for a picture of the state in every message.
         image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`render.on_square`).
 
     Raises:
-        ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not
-            a `TextEnv` and `instruction` or `actions` is missing, or if a picture is wanted of an environment that
-            draws none, or that was made without ``render_mode="rgb_array"``.
+        ValueError: If a number is out of range, a space is not text, if `env` is not a `TextEnv` and `instruction` or
+            `actions` is missing, or if a picture is wanted of an environment that draws none, or that was made without
+            ``render_mode="rgb_array"``.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         max_actions: int = 10,
         think: bool = True,
         format_penalty: float = -0.1,
-        action_separator: str = "||",
         instruction: str | None = None,
         actions: Sequence[str] | None = None,
         observation: str = "text",
@@ -135,7 +133,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             **limits,
             think=think,
             format_penalty=format_penalty,
-            action_separator=action_separator,
             instruction=instruction,
             actions=actions,
             observation=observation,
@@ -143,11 +140,11 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         )
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = limits.values()
-        self.format_penalty, self.action_separator = float(format_penalty), action_separator
-        self.reply_format: ReplyFormat | CallFormat = ReplyFormat(think, action_separator)
+        self.format_penalty = float(format_penalty)
+        self.reply_format: ReplyFormat | CallFormat = ReplyFormat(think)
         self.observation, self.image_size, self._instruction = observation, image_size, instruction
         self._actions = None if actions is None else tuple(actions)
-        messages = self._message_space(action_separator)
+        messages = self._message_space()
         self.observation_space = messages
         if observation == "image":
             picture = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
@@ -156,12 +153,12 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self._message: str | None = None
         self._actions_used, self._most = 0, max_actions
 
-    def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
+    def _message_space(self) -> gymnasium.spaces.Text:
         space = self.env.observation_space
         if not isinstance(space, gymnasium.spaces.Text):
             raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
         names = ", ".join(self.actions or ())
-        charset = space.character_set.union(TEXT_CHARSET, self.instruction, names, action_separator)
+        charset = space.character_set.union(TEXT_CHARSET, self.instruction, names)
         # The names are listed once and may be shown in examples. Those of another episode may be longer: an environment
         # that changes them, as Bandit does, has them in its observations.
         room = MESSAGE_ROOM + len(self.instruction) + (4 * max(len(names), space.max_length) if names else 0)

@@ -160,8 +160,8 @@ class ToolTurns(AgentTurns):
         calls = [action for action in actions if isinstance(read_action(action), Call)]
         return CallFormat(self.reply_format.think, self.call_format).write(calls or actions[:1], thought)
 
-    def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
-        space = super()._message_space(action_separator)
+    def _message_space(self) -> gymnasium.spaces.Text:
+        space = super()._message_space()
         room = self.max_actions_per_turn * self.game.max_result_length
         return type(space)(space.max_length + room, min_length=0, charset=space.character_set)
 

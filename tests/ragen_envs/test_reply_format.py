@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragen_envs.reply_format import TAGS, ReplyFormat
+from ragen_envs.reply_format import SEPARATOR, TAGS, ReplyFormat
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from ragen_envs.reply_format import TAGS, ReplyFormat
     ],
 )
 def test_grammar_with_thought(reply: str, actions: tuple[str, ...] | None) -> None:
-    assert ReplyFormat(think=True, separator="||").read(reply) == actions
+    assert ReplyFormat(think=True).read(reply) == actions
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,19 @@ def test_grammar_with_thought(reply: str, actions: tuple[str, ...] | None) -> No
     ],
 )
 def test_grammar_without_thought(reply: str, actions: tuple[str, ...] | None) -> None:
-    assert ReplyFormat(think=False, separator="||").read(reply) == actions
+    assert ReplyFormat(think=False).read(reply) == actions
 
 
 @pytest.mark.parametrize("think", [True, False])
-@pytest.mark.parametrize("separator", ["||", "|", ",", ";;", "->"])
-def test_reading_inverts_writing(think: bool, separator: str) -> None:
-    form = ReplyFormat(think, separator)
+def test_reading_inverts_writing(think: bool) -> None:
+    form = ReplyFormat(think)
     rng = np.random.default_rng(0)
     alphabet = [*"|,;->ab <>/\n\té√", "<answer", "think>"]
     written = 0
     for _ in range(700):
         actions = ["".join(rng.choice(alphabet, rng.integers(1, 7))) for _ in range(rng.integers(1, 4))]
         thought = "".join(rng.choice(alphabet, rng.integers(0, 9)))
-        carried = all(a == a.strip() and separator not in a and not any(tag in a for tag in TAGS) for a in actions)
+        carried = all(a == a.strip() and SEPARATOR not in a and not any(tag in a for tag in TAGS) for a in actions)
         if not carried or any(tag in thought for tag in TAGS):
             with pytest.raises(ValueError):
                 form.write(actions, thought)

@@ -165,11 +165,11 @@ class Poem(gymnasium.Env[str, str]):
 
 
 def test_free_text_is_passed_on_as_written() -> None:
-    turns = AgentTurns(Poem(), instruction="Write.", actions=(), action_separator="/")
+    turns = AgentTurns(Poem(), instruction="Write.", actions=())
     message, _ = turns.reset(seed=0)
-    assert "Actions:" not in message and "<answer>first action / second action</answer>" in message
+    assert "Actions:" not in message and "<answer>first action || second action</answer>" in message
     assert message in turns.observation_space
-    message, reward, terminated, _, info = turns.step("<think></think><answer>Roses are Red/ the end /no</answer>")
+    message, reward, terminated, _, info = turns.step("<think></think><answer>Roses are Red|| the end ||no</answer>")
     assert (reward, terminated, info["success"]) == (3.0 + 2.0, True, True)
     assert (info["actions"], info["surplus_actions"]) == (("Roses are Red", "the end"), ("no",))
     assert message == "The end\nReward: 5\nState:\n♥\nRoses are Red\nthe end\nActions left: 8"
