@@ -22,8 +22,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ragen_envs import AgentTurns, NoOracleError, TextEnv, ToolEnv, ToolTurns, episode_seeds, make_named
+from ragen_envs.__main__ import Game
 from ragen_envs.baselines import default_horizon, start
-from ragen_envs.play import Game
 
 _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whose work it is
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)

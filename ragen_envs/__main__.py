@@ -4,24 +4,29 @@ A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, b
 """
 
 import argparse
+import contextlib
 import io
 import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from ragen_envs.baselines import POLICIES, default_horizon, default_turns, environment_ids, make_named, measure
-from ragen_envs.calling import ToolEnv, ToolTurns
+from ragen_envs import baselines
+from ragen_envs.baselines import POLICIES, environment_ids, episode_seeds, make_named
+from ragen_envs.calling import Tool, ToolEnv, ToolTurns
 from ragen_envs.check import check
 from ragen_envs.errors import EnvError
-from ragen_envs.play import Game, play, watch
+from ragen_envs.oracles import explain, plan
+from ragen_envs.reply_format import END_THINK, SEPARATOR, TAGS, THINK
 from ragen_envs.text_env import NoOracleError, TextEnv
 from ragen_envs.turns import AgentTurns
 
@@ -37,6 +42,8 @@ _ROW = (
     "{env:{width}}  {policy:6}  {horizon:7}  {success:5.3f} [{low:.3f}, {high:.3f}]  {mean_return:7.3f}  "
     "{mean_length:6.2f}  {n:6}  {seconds:7.1f}"
 )
+_MARK = "-- "  # before every line that a model does not see
+_HELP = f"{_MARK}type actions or a whole reply (a tool's call as JSON); r: next seed, h: help, q: quit"
 _say = partial(print, flush=True)
 
 
@@ -103,26 +110,114 @@ def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
     if not isinstance(env.unwrapped, TextEnv):
         raise EnvError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
-    most, as_model = options.max_actions or default_horizon(env), options.text or options.policy is None
-    limits = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
+    most, as_model = options.max_actions or baselines.default_horizon(env), options.text or options.policy is None
+    limits: dict[str, Any] = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
     if as_model:
-        limits = default_turns(env) | ({"max_actions": most} if options.max_actions else {})
+        limits = baselines.default_turns(env) | ({"max_actions": most} if options.max_actions else {})
     wrapper = ToolTurns if isinstance(env.unwrapped, ToolEnv) else AgentTurns
     game = Game(wrapper(env, **limits, think=as_model and not options.no_think), options.env)
+    _say(game.begin(options.seed))
     if options.policy is None:
-        play(game, _read_line, _say, options.seed)
-    else:
-        delay = (0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
-        watch(game, options.policy, _say, options.seed, delay)
+        _play_lines(game, options.seed)
+        return
+    rng = np.random.default_rng(episode_seeds(options.seed)[1])
+    while not game.is_over:
+        time.sleep((0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay)
+        reply = game.suggest(options.policy, rng)
+        _say(f"> {reply}\n{game.take(reply)}")
+
+
+def _play_lines(game: "Game", seed: int) -> None:
+    """Plays what is typed, with the next seed each time; a line is a command unless an action has that name."""
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            return
+        if not sys.stdin.isatty():  # a pipe does not show what is written into it
+            _say(line)
+        names = () if game.is_over else map(str.casefold, game.turns.actions or ())
+        command = "" if line.casefold() in names else line.casefold()
+        if command == "q":
+            return
+        if command == "r":
+            seed += 1
+            _say(game.begin(seed))
+        elif line:
+            _say(_HELP if command == "h" or game.is_over else game.take(line))
+
+
+class Game:
+    """A game in exactly the messages that a model gets; a seed gives the same episode as in the baselines.
+
+    A model never sees the lines that start with ``--``. Tools are named in such lines, because a model sees them in the
+    words of its own chat template. ``name`` is the environment's in titles.
+    """
+
+    def __init__(self, turns: AgentTurns, name: str) -> None:
+        self.turns, self.name, self.is_over = turns, name, False
+
+    def begin(self, seed: int) -> str:
+        """Starts the episode of a seed; returns the first message."""
+        message, _ = self.turns.reset(seed=seed, options={"outcome_seed": episode_seeds(seed)[0]})
+        self._return, self._actions, self.is_over = 0.0, 0, False
+        found = map(Tool.of, self.turns.game.tools) if isinstance(self.turns, ToolTurns) else ()
+        tools = [f"{_MARK}{tool.signature}: {' '.join(tool.description.split())}" for tool in found]
+        return "\n".join([f"{_MARK}{self.name}, seed {seed}", message, *tools])
+
+    def take(self, move: str) -> str:
+        """Takes a turn; returns the next message.
+
+        Args:
+            move: A whole reply with tags, or only actions, which are written as a reply. With tools: a reply as it
+                is; an empty thought is added where there must be one.
+        """
+        if isinstance(self.turns, ToolTurns):
+            bare = self.turns.reply_format.think and THINK not in move
+            move = f"{THINK}{END_THINK}{move}" if bare else move
+        elif not any(tag in move for tag in TAGS):
+            actions = [part.strip() for part in move.split(SEPARATOR) if part.strip()]
+            move = self.turns.format_reply(actions) if actions else move
+        message, reward, terminated, truncated, info = self.turns.step(move)
+        self._return += reward
+        self._actions += info["num_actions"]
+        self.is_over = terminated or truncated
+        notes = [f"format penalty {info['format_penalty']:g}"] if info["format_penalty"] else []
+        notes += [f"ignored, past a limit: {', '.join(info['surplus_actions'])}"] if info["surplus_actions"] else []
+        if self.is_over:
+            limit = f", limit: {info['limit']}" if info["limit"] else ""
+            counts = f"return {self._return:g}, {_count(self._actions, 'action')} in {_count(info['turn'], 'turn')}"
+            notes.append(f"{'success' if info['success'] else 'no success'}{limit}, {counts}")
+        return message + "".join(f"\n{_MARK}{note}" for note in notes)
+
+    def suggest(self, policy: str, rng: np.random.Generator) -> str:
+        """The reply of a policy from `POLICIES`, with a thought if replies have one and it can be explained.
+
+        It has as many actions as a turn allows; all but the first are planned on imagined outcomes.
+        """
+        turns, length = self.turns, self.turns.max_actions_per_turn
+        if length == 1:
+            actions = [POLICIES[policy](turns, turns.actions_left, rng)]
+        else:
+            actions = plan(turns, turns.actions_left, length, rng, float(policy == "random"))
+        with contextlib.suppress(NoOracleError):
+            if turns.reply_format.think:
+                return turns.format_reply(actions, explain(turns, actions, rng.spawn(1)[0]))
+        return turns.format_reply(actions)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _baselines(options: argparse.Namespace) -> None:
     env_ids, rows = options.envs or environment_ids(), []
+    manner = (options.max_actions, options.episodes, options.env_kwargs, options.seed)
     width = max(map(len, env_ids))
     _say(_HEADS.format("environment", width=width))
     for env_id, policy in ((env_id, policy) for env_id in env_ids for policy in POLICIES):
         try:
-            row = measure(env_id, policy, options.max_actions, options.episodes, options.env_kwargs, options.seed)
+            row = baselines.measure(env_id, policy, *manner)
         except EnvError as error:
             if options.envs and not isinstance(error, NoOracleError):
                 raise
@@ -166,12 +261,9 @@ def _list(options: argparse.Namespace) -> None:
 
 def _env_kwargs(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error}); write '{{\"size\": 8}}'") from None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object; write '{{\"size\": 8}}'")
-    return found
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON, as '{{\"size\": 8}}' is ({error})") from None
 
 
 def _number(least: int) -> Callable[[str], int]:
@@ -183,17 +275,6 @@ def _number(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
-
-
-def _read_line() -> str | None:
-    """A line from the terminal or the pipe. Lines from a pipe are printed, so that the output can be read."""
-    try:
-        line = input("> ")
-    except EOFError:
-        return None
-    if not sys.stdin.isatty():
-        _say(line)
-    return line
 
 
 if __name__ == "__main__":

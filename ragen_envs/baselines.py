@@ -46,8 +46,6 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
     """
     try:
         return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
-    except EnvError:
-        raise
     except (ModuleNotFoundError, gymnasium.error.Error) as error:
         if env_id in gymnasium.registry or isinstance(error, ModuleNotFoundError):
             raise EnvError(f"{env_id} cannot be made: {error}") from error
@@ -64,7 +62,7 @@ def turn_limits(env_id: str) -> dict[str, int]:
     try:
         if module:
             importlib.import_module(module)
-        made_by = gymnasium.spec(name).entry_point
+        made_by: Any = gymnasium.spec(name).entry_point
         made_by = load_env_creator(made_by) if isinstance(made_by, str) else made_by
     except (gymnasium.error.Error, ImportError, AttributeError):
         return {}

@@ -1,43 +1,32 @@
 """``python -m ragen_envs``: playing by lines, and mistakes."""
 
-from typing import Any
+import io
 
 import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
 from ragen_envs.__main__ import main
 from ragen_envs.baselines import episode_seeds
-from ragen_envs.play import Game, play
+
+LAKE = "ragen/FrozenLake-v0"
+# Two by two tiles without holes and slips, from the top left to the bottom right.
+CORNER = '{"size": 2, "frozen_prob": 1.0, "is_slippery": false, "random_start": false}'
 
 
-def corner_lake() -> FrozenLake:
-    """Two by two tiles without holes and slips, from the top left to the bottom right."""
-    return FrozenLake(size=2, frozen_prob=1.0, is_slippery=False, random_start=False)
-
-
-def corner_turns(**limits: Any) -> AgentTurns:
-    return AgentTurns(corner_lake(), think=False, **limits)
-
-
-def by_lines(game: Game, *lines: str, seed: int = 0) -> list[str]:
-    shown: list[str] = []
-    left = iter(lines)
-    play(game, lambda: next(left, None), shown.append, seed)
-    return shown
-
-
-def test_replies_show_the_messages_of_agent_turns_to_the_letter() -> None:
-    turns = corner_turns()
+def test_replies_show_the_messages_of_agent_turns_to_the_letter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = FrozenLake(size=2, frozen_prob=1.0, is_slippery=False, random_start=False)
+    turns = AgentTurns(lake, think=False, max_turns=5)
     first, _ = turns.reset(seed=3, options={"outcome_seed": episode_seeds(3)[0]})
     second = turns.step("<answer>Right</answer>")[0]
     last = turns.step("<answer>Left || Right || Down</answer>")[0]
-    shown = by_lines(Game(corner_turns(), "Corner"), "right", "Left||Right || down", seed=3)
-    assert shown[0] == f"-- Corner, seed 3\n{first}"
-    assert shown[1] == second
-    assert shown[2] == f"{last}\n-- success, return 1, 4 actions in 2 turns"
-
-
-LAKE = "ragen/FrozenLake-v0"
+    monkeypatch.setattr("sys.stdin", io.StringIO("right\nLeft||Right || down\nq\n"))
+    assert main(["play", LAKE, "--env_kwargs", CORNER, "--no_think", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == (
+        f"-- {LAKE}, seed 3\n{first}\n> right\n{second}\n> Left||Right || down\n{last}\n"
+        "-- success, return 1, 4 actions in 2 turns\n> q\n"
+    )
 
 
 @pytest.mark.parametrize(
