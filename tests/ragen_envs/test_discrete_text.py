@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-from collections.abc import Iterator
-from typing import Any
 
 import gymnasium
 import pytest
@@ -15,19 +13,11 @@ from ragen_envs import AgentTurns
 from tests.support.ragen_envs.toys import CLIFF, answer, hand, reached, toy, won
 
 CLIFF_ID, BLACKJACK_ID = "test/Cliff-v0", "test/Blackjack-v0"
-
-
-@pytest.fixture
-def registered() -> Iterator[None]:
-    """Two toys with their own ids."""
-    entry = "ragen_envs.discrete_text:TextFromDiscrete"
-    kwargs: dict[str, Any] = {"env": "CliffWalking-v1", "actions": CLIFF, "instruction": "Walk.", "success": reached}
-    gymnasium.register(CLIFF_ID, entry, kwargs=kwargs)
-    kwargs = {"env": "Blackjack-v1", "actions": ("stick", "hit"), "instruction": "Win.", "success": won}
-    gymnasium.register(BLACKJACK_ID, entry, kwargs={**kwargs, "describe": hand})
-    yield
-    for env_id in (CLIFF_ID, BLACKJACK_ID):
-        del gymnasium.registry[env_id]
+ENTRY = "ragen_envs:TextFromDiscrete"
+WALK = {"env": "CliffWalking-v1", "actions": CLIFF, "instruction": "Walk.", "success": reached}
+DEAL = {"env": "Blackjack-v1", "actions": ("stick", "hit"), "instruction": "Win.", "success": won, "describe": hand}
+gymnasium.register(CLIFF_ID, ENTRY, kwargs=WALK)
+gymnasium.register(BLACKJACK_ID, ENTRY, kwargs=DEAL)
 
 
 def test_walking_along_the_cliff() -> None:
@@ -81,7 +71,7 @@ def test_the_first_name_is_the_first_number_of_the_space() -> None:
 
 
 @pytest.mark.parametrize("env_id", [CLIFF_ID, BLACKJACK_ID])
-def test_copies_pickles_and_specs_play_on_alike(registered: None, env_id: str) -> None:
+def test_copies_pickles_and_specs_play_on_alike(env_id: str) -> None:
     env = AgentTurns(gymnasium.make(env_id), max_turns=7)
     env.reset(seed=4)
     twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]

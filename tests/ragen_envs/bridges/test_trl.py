@@ -1,7 +1,6 @@
 """The bridge to TRL: the tool environment by itself, and one step of TRL's own trainer with it."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -42,10 +41,7 @@ def test_free_text_that_is_no_action_does_not_count() -> None:
     assert tool.act("1").endswith("The game is over. Call no more tools.") and tool.actions_left == 2
 
 
-@dataclass
-class Played:
-    """The results of one step of TRL's trainer."""
-
+class Played(NamedTuple):
     trainer: Any
     prompts: list[str]
     moved: bool
@@ -71,8 +67,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     prompts: list[list[str]] = []
 
     class Scripted(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-        """A script replies instead of the model, which has learnt nothing."""
-
         def _generate_single_turn(self, prompt_ids: Any, *rest: Any, **more: Any) -> Any:
             turn = len(prompts)
             prompts.append([tokenizer.decode(ids) for ids in prompt_ids])
