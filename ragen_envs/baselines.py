@@ -24,13 +24,11 @@ from ragen_envs.text_env import TextEnv, allowed_actions
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
-Policy = Callable[[TextGym, int, np.random.Generator], str]
-"""Chooses the next action from the environment, the number of actions left and the episode's random generator."""
-
-POLICIES: Mapping[str, Policy] = {
+POLICIES: Mapping[str, Callable[[TextGym, int, np.random.Generator], str]] = {
     "random": lambda env, actions_left, rng: random_action(env, rng),
     "oracle": lambda env, actions_left, rng: best_action(env, actions_left),
 }
+"""How each chooses the next action, from the environment, the number of actions left and a random generator."""
 
 
 def environment_ids() -> list[str]:
@@ -96,22 +94,16 @@ def default_turns(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 
 
 def episode_seeds(seed: int) -> tuple[int, int]:
-    """The other two seeds of an evaluated episode, which depend only on the seed of its start state.
-
-    Returns:
-        The outcome seed for ``reset(options=...)``, and the sampling seed for the policy.
-    """
+    """The seeds of outcomes and of sampling of an evaluated episode, which depend only on that of its start state."""
     outcome_seed, sampling_seed = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
     return outcome_seed, sampling_seed
 
 
 @dataclass
 class Episode:
-    """An episode of the environment, as far as it was played.
+    """An episode of the environment, as far as it was played; `random` is the policy's source of chance.
 
     Attributes:
-        env: The environment.
-        random: The policy's source of chance.
         steps: Observation, reward, terminated, truncated and info; the first is of the reset, with reward 0.
         actions: The actions taken, one fewer than steps.
         left: Actions that it may still take, the next one included.

@@ -20,7 +20,7 @@ TextGym = gymnasium.Env[str, str]
 
 
 def best_action(env: TextGym, actions_left: int) -> str:
-    """The best next action, where so many may follow, this one included (at least 1); see `TextEnv.best_action`.
+    """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
 
     Raises:
         NoOracleError: If the environment has no oracle.
@@ -30,11 +30,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
 
 
 def random_action(env: TextGym, rng: np.random.Generator) -> str:
-    """A uniformly random valid action; see `TextEnv.random_action`.
-
-    Raises:
-        NoOracleError: If the environment takes free text and does not say how to draw one.
-    """
+    """A uniformly random valid action; `NoOracleError` if an environment of free text does not say how to draw one."""
     return str(_method(env, "random_action")(rng))
 
 
@@ -54,10 +50,7 @@ def difficulty(env: TextGym) -> float:
 def explain(env: TextGym, actions: Sequence[str], rng: np.random.Generator | None = None) -> str:
     """One or two true sentences that lead to an answer, for `AgentTurns.format_reply`; see `TextEnv.explain`.
 
-    Args:
-        env: A text environment after `reset`, in any wrappers.
-        actions: The actions of the answer, at least one.
-        rng: Source of the wording; by default a state always gets the same words.
+    The wording is drawn from `rng`; by default a state always gets the same words.
 
     Raises:
         NoOracleError: If the environment has no thoughts.
@@ -81,9 +74,8 @@ def plan(
 ) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
-    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment the
-    plan therefore cannot see what will happen: the first action is the best one, later actions are best for outcomes
-    that are only imagined. In a deterministic environment the plan is exact.
+    They are chosen on a copy of the environment whose outcomes are drawn from `rng`, so that no plan sees what will
+    happen: where outcomes are random, all but the first action are best for outcomes that are only imagined.
 
     Args:
         env: A `TextEnv` after `reset`, in any wrappers.
@@ -92,9 +84,6 @@ def plan(
         rng: Source of the imagined outcomes and of the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
         kind: The class whose `TextEnv.demonstrated_action` chooses them.
-
-    Returns:
-        Names of actions, in order.
 
     Raises:
         ValueError: If `noise` is not a probability.
@@ -123,14 +112,13 @@ def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
     """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
-    kind: Any = type(env.unwrapped)
-    return plan(env, actions_left, length, rng, noise, kind)
+    return plan(env, actions_left, length, rng, noise, type(env.unwrapped))  # type: ignore[arg-type]
 
 
 def _method(env: gymnasium.Env[Any, Any], name: str) -> Any:
     """A method of the unwrapped environment, which was reset."""
     game = env.unwrapped
-    if isinstance(game, TextEnv) and game.needs_reset:
+    if isinstance(game, TextEnv) and not hasattr(game, "outcome_random"):
         raise ResetNeeded(f"{name} was called before {type(game).__name__}.reset; call reset first")
     method = getattr(game, name, None)  # an environment that is no `TextEnv` may have it, too
     if method is None:

@@ -48,8 +48,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group shares its start
     and not its outcomes. Neither this option nor any action moves `np_random`, which draws the starts of later resets.
 
-    In an `AsyncVectorEnv` pass ``shared_memory=False``: Gymnasium reads text from shared memory only once.
-
     The info dict has the same keys from `reset` and `step`:
 
     | key | meaning |
@@ -116,11 +114,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def actions(self) -> tuple[str, ...] | None:
         """Names of the valid actions, matched in any case; None means free-form text."""
         return None
-
-    @property
-    def needs_reset(self) -> bool:
-        """Whether no episode was started yet."""
-        return self._observation is None
 
     @property
     def draws_pictures(self) -> bool:

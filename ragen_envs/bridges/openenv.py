@@ -76,7 +76,7 @@ class OpenEnvText(TextEnv):
         Raises:
             ImportError: Without OpenEnv.
             RuntimeError: If the server does not answer, now or later, or has no room for another session.
-            ValueError: If the length is too small; at a reset, if an observation has no such field of text.
+            ValueError: At a reset, if an observation has no such field of text.
         """
         try:
             from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unused-ignore]

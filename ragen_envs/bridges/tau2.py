@@ -18,9 +18,7 @@ from ragen_envs.calling.tool import Call, Tool, read_action, write_call
 Speaker = Callable[[str, Sequence[str]], str]
 """A scripted user: gets the task's scenario and all that the agent has said to it, and says the next thing."""
 
-_PURPOSE = (
-    "Serve the user by the policy below. A reply without a call is said to the user. Call done when all is done.\n\n"
-)
+_PURPOSE = "Serve the user by the policy below. A reply without a call is said to the user. Call done when all is done."
 
 
 class Tau2(ToolEnv):
@@ -50,7 +48,7 @@ class Tau2(ToolEnv):
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}, **ToolEnv.idle_info}
     tools: Sequence[Tool] = ()
-    purpose: str = _PURPOSE
+    purpose: str = ""
 
     def __init__(
         self,
@@ -110,7 +108,7 @@ class Tau2(ToolEnv):
         if not seen:
             raise self._failure("does not begin")
         self._over = False
-        self.purpose = _PURPOSE + info["policy"]
+        self.purpose = f"{_PURPOSE}\n\n{info['policy']}"
         functions = [tool.openai_schema["function"] for tool in info["tools"]]
         # None is run by itself: `_act` hands each call on.
         self.tools = [Tool(each["name"], each["description"], each["parameters"], self.step) for each in functions]
