@@ -10,7 +10,9 @@ import gymnasium
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, make_named, turn_limits, wilson_interval, wilson_score
-from ragen_envs.bridges import OpenEnvText, Tau2, openenv_environment, trl_environment
+from ragen_envs.bridges.openenv import OpenEnvText, openenv_environment
+from ragen_envs.bridges.tau2 import Tau2
+from ragen_envs.bridges.trl_tools import trl_environment
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.checkout import commit_of
 from ragen_envs.countdown import Countdown

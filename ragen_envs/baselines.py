@@ -17,7 +17,6 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.errors import EnvError
 from ragen_envs.oracles import TextGym, best_action, random_action
 from ragen_envs.text_env import TextEnv, allowed_actions
@@ -165,7 +164,7 @@ def measure(
         env_id: A Gymnasium id with text observations and actions; ``env_kwargs`` are its keyword arguments.
         policy: A key of `POLICIES`: "random", uniform over the valid actions, or "oracle", the best action each time.
         horizon: The most actions of an episode; None for `default_horizon`.
-        episodes: Number of episodes.
+        episodes: Number of episodes, at least 1.
         env_kwargs: See ``env_id``.
         first_seed: Seed of the first episode. `ragen_trl` trains on no seed below 10,000, and evaluates on 0 to 7,999.
 
@@ -177,13 +176,9 @@ def measure(
         ``mean_length`` the actions per episode.
 
     Raises:
-        ValueError: If the policy is unknown, or a number is out of its range.
         EnvError: If the environment cannot be made, or has no default horizon; a `NoOracleError` if it has no such
             policy.
     """
-    check_choice("policy", policy, POLICIES)
-    check_integer("episodes", episodes, 1, "leaves nothing to measure")
-    check_limit("horizon", horizon)
     began = time.perf_counter()
     env = make_named(env_id, env_kwargs or {})
     horizon = horizon or default_horizon(env)

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ragen_envs import AgentTurns
-from ragen_envs.bridges import OpenEnvText, openenv_environment
+from ragen_envs import AgentTurns, OpenEnvText, openenv_environment
 from tests.support.ragen_envs.bridging import serving, small_turns
 from tests.support.ragen_envs.toys import answer
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragen_envs import ToolTurns
-from ragen_envs.bridges import Tau2
+from ragen_envs import Tau2, ToolTurns
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the network
 pytest.importorskip("tau2.gym.gym_agent", reason="make test-bridges runs this one")

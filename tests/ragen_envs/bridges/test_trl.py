@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ragen_envs import Bandit
-from ragen_envs.bridges import trl_environment
+from ragen_envs import Bandit, trl_environment
 from tests.support.ragen_envs.bridging import RULES, SMALL_LAKE
 
 
