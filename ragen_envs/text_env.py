@@ -188,7 +188,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def _parse_action(self, text: str) -> str | None:
         """The canonical action in any string, or None if it is not one. A free-form environment overrides this."""
         wanted = text.strip().casefold()
-        return next((name for name in self.actions or () if name.casefold() == wanted), None)
+        for name in self.actions or ():  # a generator would cost a tenth of a step
+            if name.casefold() == wanted:
+                return name
+        return None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Starts an episode; returns the observation and the info dict of the class docstring.
