@@ -43,14 +43,12 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
     """
     try:
         return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
-    except (ModuleNotFoundError, gymnasium.error.Error) as error:
-        if env_id in gymnasium.registry or isinstance(error, ModuleNotFoundError):
-            raise EnvError(f"{env_id} cannot be made: {error}") from error
-        known = ", ".join(environment_ids())
-        words = f"there is no environment {env_id!r}; known: {known}; for your own: module:{env_id}"
-        raise EnvError(words) from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise EnvError(f"{env_id} with --env_kwargs '{json.dumps(env_kwargs)}': {error}") from error
+    except (ModuleNotFoundError, gymnasium.error.Error, AttributeError, TypeError, ValueError) as error:
+        given = f" with --env_kwargs '{json.dumps(env_kwargs)}'" if env_kwargs else ""
+        message = f"{env_id}{given} cannot be made: {str(error).rstrip('.')}"
+        if env_id not in gymnasium.registry and ":" not in env_id:
+            message += f"; known: {', '.join(environment_ids())}; for your own: module:{env_id}"
+        raise EnvError(message) from error
 
 
 def turn_limits(env_id: str) -> dict[str, int]:

@@ -32,7 +32,7 @@ def test_replies_show_the_messages_of_agent_turns_to_the_letter(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["play", "Frozenlake"], ["'Frozenlake'", "known: ragen/Bandit-v0"]),
+        (["play", "Frozenlake"], ["Frozenlake cannot be made", "known: ragen/Bandit-v0"]),
         (["play", LAKE, "--env_kwargs", "{size: 8}"], ["'{size: 8}' is not JSON", '{"size": 8}']),
         (["play", LAKE, "--env_kwargs", '{"sise": 8}'], ["'sise'"]),
         (
