@@ -17,8 +17,8 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
 from ragen_envs.render import draw_svg, draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.local import LocalSession, LocalStore
-from ragen_envs.webshop.remote import OurSession, PagesSession, RemoteStore
+from ragen_envs.webshop.local import LocalStore, Session
+from ragen_envs.webshop.remote import RemoteStore
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     best_shop_action,
@@ -200,7 +200,7 @@ class WebShop(TextEnv):
         self._rules["show_actions"] = bool(show_actions)
         self._max_steps, self._steps = max_steps, 0
         self._goals_of_split = 0  # the store is not asked yet
-        self._session: LocalSession | OurSession | PagesSession | None = None
+        self._session: Session | None = None
 
     @property
     def instruction(self) -> str:
@@ -248,7 +248,7 @@ class WebShop(TextEnv):
         return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
-    def session(self) -> LocalSession | OurSession | PagesSession:
+    def session(self) -> Session:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")

@@ -1,5 +1,6 @@
 """The store in this process: a `Shop` of `webshop_server`, one for all environments with the same settings."""
 
+import abc
 import os
 import threading
 from collections.abc import Mapping
@@ -20,6 +21,37 @@ class ShopError(EnvError, ValueError):
     """No store can be opened with these settings, or it has no such goal; the message says why."""
 
 
+class Session(abc.ABC):
+    """One episode in a store.
+
+    Attributes:
+        goal: Its number.
+        instruction: What is asked for.
+        answer: The store's last answer.
+        played: The valid actions so far.
+    """
+
+    goal: int
+    instruction: str
+    answer: Answer
+    played: tuple[str, ...] = ()
+
+    def step(self, action: str) -> Answer:
+        """Carries out an action, any text that UTF-8 can write; returns the store's answer, which is also kept."""
+        self.answer = self._carried_out(action)
+        if self.answer.valid:
+            self.played = (*self.played, action)
+        return self.answer
+
+    @abc.abstractmethod
+    def picture(self, hits: int) -> str:
+        """The page as an SVG document: its product, or at most `hits` results; "" where there is no drawing."""
+
+    @abc.abstractmethod
+    def _carried_out(self, action: str) -> Answer:
+        """The store's answer to an action."""
+
+
 @dataclass(frozen=True)
 class LocalStore:
     """A store in this process. It is nothing but its settings, so copies, pickles and forks find the shop by them.
@@ -34,7 +66,6 @@ class LocalStore:
     human_goals: bool = False
     nouns: str | None = None
 
-    address = "this process"
     has_only_pages = False
 
     @property
@@ -56,12 +87,10 @@ class LocalStore:
         """Facts about the store; see `WebShop.about`."""
         return self.shop.about()
 
-    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "LocalSession":
+    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> Session:
         """Begins an episode; see `Shop.find_goal` and `Rules`. A `ShopError` if there is no such goal."""
-        from webshop_server.store.shop import Rules
-
         try:
-            return LocalSession(self, self.shop.find_goal(split, **asked), Rules(**rules))
+            return LocalSession(self, self.shop.find_goal(split, **asked), rules)
         except (IndexError, ValueError) as error:
             raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
 
@@ -69,35 +98,23 @@ class LocalStore:
         """Nothing: the shop stays for others."""
 
 
-class LocalSession:
-    """One episode in the store of this process.
+class LocalSession(Session):
+    """One episode in the store of this process. `episode` is where it stands (`webshop_server.store.shop.Episode`)."""
 
-    Attributes:
-        goal: Its number.
-        instruction: What is asked for.
-        episode: Where it stands, a `webshop_server.store.shop.Episode`.
-        answer: The store's last answer.
-        played: The valid actions so far.
-    """
-
-    def __init__(self, store: LocalStore, goal: int, rules: Any) -> None:
+    def __init__(self, store: LocalStore, goal: int, rules: Mapping[str, Any]) -> None:
         """Begins."""
-        self.store, self.goal = store, goal
-        shop = store.shop
-        self.instruction = shop.goal(goal).instruction
-        self.episode = shop.start(goal, rules)
-        self.answer = shop.answer(self.episode)
-        self.played: tuple[str, ...] = ()
+        from webshop_server.store.shop import Rules
 
-    def step(self, action: str) -> Answer:
-        """Carries out an action, any text; returns the store's answer, which is also kept."""
-        shop = self.store.shop
-        self.episode = shop.step(self.episode, action)
-        self.answer = shop.answer(self.episode)
-        if self.answer.valid:
-            self.played = (*self.played, action)
-        return self.answer
+        self.store, self.goal = store, goal
+        self.instruction = store.shop.goal(goal).instruction
+        self.episode = store.shop.start(goal, Rules(**rules))
+        self.answer = store.shop.answer(self.episode)
 
     def picture(self, hits: int) -> str:
-        """The page as an SVG document: its product, or at most `hits` results; "" where it shows neither."""
+        """See `Session.picture`."""
         return self.store.shop.picture(self.episode, hits)
+
+    def _carried_out(self, action: str) -> Answer:
+        shop = self.store.shop
+        self.episode = shop.step(self.episode, action)
+        return shop.answer(self.episode)

@@ -12,7 +12,8 @@ from flask import Flask
 
 from ragen_envs.oracles import best_action
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.remote import OurSession, PagesSession, ShopPage, ShopServerError
+from ragen_envs.webshop.pages import PagesSession, ShopPage
+from ragen_envs.webshop.remote import ShopServerError
 from ragen_envs.webshop.shoppers import random_shop_action
 from tests.support.ragen_envs import shop_http
 from tests.support.ragen_envs.shop_http import Faulty, connected, httpd
@@ -43,7 +44,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     monkeypatch.setattr("ragen_envs.webshop.remote.WAITS", (0.1, 0.2, 0.4))
     monkeypatch.setattr("time.sleep", waited.append)
-    monkeypatch.setattr("ragen_envs.webshop.remote._COUNTED", {})
+    monkeypatch.setattr("ragen_envs.webshop.pages._COUNTED", {})
     return waited
 
 
@@ -94,7 +95,7 @@ def test_our_server_is_the_object_step_for_step(toy: Flask, rules: dict[str, Any
     for seed in range(4):
         walk(ours, theirs, seed, at_random(seed))
         walk(ours, theirs, seed, oracle)
-    assert isinstance(theirs.session, OurSession)
+    assert not theirs.store.has_only_pages
     assert theirs.about() == ours.about() and theirs.count() == ours.count()
 
 
@@ -263,14 +264,14 @@ ORIGINAL_ITEM = """<html><head><title>x</title></head><body><div id="instruction
 def test_a_page_of_the_original_by_hand() -> None:
     page = ShopPage(ORIGINAL_ITEM)
     assert page.instruction == "find a mug"
-    assert [*page.pieces()] == [
+    assert page.pieces == [
         *(("text", "Instruction:"), ("text", "find a mug"), ("button", "Back to Search"), ("text", "color")),
         *(("option", "red"), ("button", "Buy Now")),
     ]
-    assert {label: (one.kind, one.address) for label, one in page.targets.items()} == {
-        "back to search": ("button", "/fixed_1"),
-        "buy now": ("button", "/done/fixed_1/B01/{}"),
-        "red": ("option", "/item_page/fixed_1/B01/['mug']/1/{'color': 'red'}"),
+    assert page.targets == {
+        "back to search": ("POST", "/fixed_1"),
+        "buy now": ("POST", "/done/fixed_1/B01/{}"),
+        "red": ("GET", "/item_page/fixed_1/B01/['mug']/1/{'color': 'red'}"),
     }
-    assert (page.has_search_bar, page.reward) == (False, None)
+    assert (page.is_start, page.reward) == (False, None)
     assert ShopPage('<h3 id="reward">Your score<pre>0.75</pre></h3>').reward == 0.75
