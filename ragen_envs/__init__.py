@@ -27,7 +27,7 @@ from ragen_envs.textworld import MissingTextWorldError, TextWorld
 from ragen_envs.tools import Tools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.consistency import consistency
+from ragen_envs.webshop.thoughts import consistency
 
 __all__ = [
     "CALL_FORMATS",

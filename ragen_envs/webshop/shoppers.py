@@ -7,7 +7,7 @@ process.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,15 +30,13 @@ OPTION_NAME = r"\b(?:with|and) ((?:(?!\b(?:with|and)\b)[^,:]){1,30}): "
 """Of requests: the name of an option, before its value; "with sea salt with size: 1 pound" names "size"."""
 PRICE_BOUND = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
 """Of requests: the highest price, with the words before it."""
-MAX_RANDOM_WORDS = 4
-PAGE_SIZE = 10
 SEPARATOR = " [SEP] "  # of the texts of a page
-SEARCH_DEPTH = 500  # results that the customer's search is ranked among
-_A_LOOK = 2  # actions: opening a product, and going back
+_PAGE_SIZE = 10
+_ENDS = 2  # actions: opening a product and buying it, or going back
+_DEPTH = 500  # results that the customer's search is ranked among
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNCLICKABLE = re.compile(r"[\[\x00-\x1f\x7f]")
-_OPTION = re.compile(OPTION_NAME)
 # Words of requests that say nothing about a product.
 _EMPTY = frozenset(
     "a am an and are at buy can could find for from get give has have i id im in is it like look looking me my need of "
@@ -62,19 +60,12 @@ def search_for(text: str) -> str:
 
 
 class ShownProduct(NamedTuple):
-    """A product on a page of results.
+    """A product on a page of results."""
 
-    Attributes:
-        label: What is clicked to open it, in lower case.
-        asin: The same as the page has it: its identifier, or its number in the mode `short`.
-        title: Its title, which may be cut.
-        price: Its price, such as "$12.00", "$12.00 to $15.50" or "from $12.00".
-    """
-
-    label: str
-    asin: str
-    title: str
-    price: str
+    label: str  # what is clicked to open it, in lower case
+    asin: str  # the same as the page has it: its identifier, or its number in the mode `short`
+    title: str  # its title, which may be cut
+    price: str  # such as "$12.00", "$12.00 to $15.50" or "from $12.00"
 
 
 def clickables(env: "WebShop") -> tuple[str, ...]:
@@ -97,20 +88,17 @@ def products(env: "WebShop") -> list[ShownProduct]:
     ]
 
 
-def option_groups(env: "WebShop") -> dict[str, str]:
-    """The values that a product's page offers, each with the name of its option; errors are those of `known`."""
+def options_of_page(env: "WebShop") -> tuple[dict[str, str], list[str]]:
+    """Of a product's page: the values on offer, each with the name of its option, and the values that are chosen now.
+
+    The latter in the page's order where it shows them, in the mode `short`. For errors see `known`.
+    """
     shop, _, state = known(env)
     offered = set(clickables(env)) - BUTTONS
-    options = shop.catalog.product(state.asin).options
-    return {value: name for name, values in options.items() for value in values if value in offered}
-
-
-def chosen_values(env: "WebShop") -> list[str]:
-    """The values that are chosen now on a product's page, in its order where it shows them; see `known` for errors."""
-    shop, _, state = known(env)
-    chosen = dict(state.options)
-    names = shop.catalog.product(state.asin).options if env.observation_mode == "short" else chosen
-    return [chosen[name] for name in names if name in chosen]
+    options, chosen = shop.catalog.product(state.asin).options, dict(state.options)
+    names = options if env.observation_mode == "short" else chosen
+    groups = {value: name for name, values in options.items() for value in values if value in offered}
+    return groups, [chosen[name] for name in names if name in chosen]
 
 
 def _labels(env: "WebShop") -> list[str]:
@@ -134,8 +122,7 @@ def random_shop_action(env: "WebShop", rng: np.random.Generator) -> str:
 def random_words(text: str, rng: np.random.Generator) -> str:
     """One to four words of a text, in any order; a word may come twice."""
     words = text.split()
-    chosen = rng.integers(len(words), size=rng.integers(1, MAX_RANDOM_WORDS + 1))
-    return " ".join(words[number] for number in chosen)
+    return " ".join(words[number] for number in rng.integers(len(words), size=rng.integers(1, 5)))
 
 
 def scripted_shop_action(env: "WebShop") -> str:
@@ -146,14 +133,14 @@ def scripted_shop_action(env: "WebShop") -> str:
     session, labels = env.session, _labels(env)
     offered = [label for label in labels if label not in BUTTONS]
     if "buy now" in labels:
-        # Whole words of the instruction, in lower case.
         task = session.instruction.lower()
         wanted = [value for value in offered if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", task)]
-        chosen = _clicked(session.played)
+        # What was clicked since the last search, also the product.
+        clicks = itertools.takewhile(lambda action: action.startswith("click["), reversed(session.played))
+        chosen = [action[len("click[") : -1].lower() for action in clicks]
         if env.observation_mode == "short":  # which shows what is chosen: of an option the value that was clicked last
-            groups = option_groups(env)
+            groups, chosen = options_of_page(env)
             wanted = list({groups[value]: value for value in wanted}.values())
-            chosen = chosen_values(env)
         done = {value.strip() for value in chosen}  # actions have no blanks around what is clicked
         return next((f"click[{value}]" for value in wanted if value.strip() not in done), "click[buy now]")
     if "back to search" in labels and "< prev" in labels and not offered:
@@ -161,12 +148,6 @@ def scripted_shop_action(env: "WebShop") -> str:
     if session.answer.available_actions.has_search_bar or not offered:
         return search_for(session.instruction)
     return f"click[{offered[0]}]"
-
-
-def _clicked(played: Sequence[str]) -> list[str]:
-    """Labels that were clicked since the last search, also that of the product."""
-    clicks = itertools.takewhile(lambda action: action.startswith("click["), reversed(played))
-    return [action[len("click[") : -1].lower() for action in clicks]
 
 
 def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
@@ -188,9 +169,15 @@ def best_shop_action(env: "WebShop", actions_left: int) -> str:
     Raises:
         HiddenGoalError: If the store is not in this process.
     """
+    from webshop_server.store.state import START
     from webshop_server.store.winnable import own_options
 
     shop, goal, state = known(env)
+
+    def rank(query: str) -> int:
+        results = shop.store.results(shop.store.act(START, search_for(query), parity=True)[0])
+        return results.index(goal.asin) if goal.asin in results else _DEPTH
+
     wanted = own_options(shop.catalog.product(goal.asin), goal)
     if state.asin == goal.asin and state.kind == "item":
         chosen = dict(state.options)
@@ -201,8 +188,7 @@ def best_shop_action(env: "WebShop", actions_left: int) -> str:
     if state.kind == "results" and goal.asin in shop.store.results(state):
         return way_to(env, shop, state, goal.asin, "click" if env.parity or wanted else "buy")
     # The one of a few queries that ranks the goal's product highest.
-    queries = (goal.name, f"{goal.name} {goal.instruction}", goal.instruction, goal.query)
-    return search_for(min(queries, key=lambda query: _rank_shown(shop, query, goal.asin)))
+    return search_for(min((goal.name, f"{goal.name} {goal.instruction}", goal.instruction, goal.query), key=rank))
 
 
 def way_to(env: "WebShop", shop: "Shop", state: "PageState", asin: str, verb: str = "click") -> str:
@@ -213,22 +199,7 @@ def way_to(env: "WebShop", shop: "Shop", state: "PageState", asin: str, verb: st
     at = shop.store.results(state).index(asin)
     if asin in shop.store.shown(state):
         return f"{verb}[{at + 1 if env.observation_mode == 'short' else asin.lower()}]"
-    return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
-
-
-def _rank_shown(shop: "Shop", query: str, asin: str) -> int:
-    """Rank of a product in the results that a search shows, from 0; a large number if it is not among them."""
-    from webshop_server.store.state import START
-
-    state, _ = shop.store.act(START, search_for(query), parity=True)
-    results = shop.store.results(state)
-    return results.index(asin) if asin in results else SEARCH_DEPTH
-
-
-def _rank(shop: "Shop", query: str, asin: str) -> int:
-    """The same among the first `SEARCH_DEPTH`, also beyond those that are shown."""
-    hits = shop.store.index.search(query.lower().split(), limit=SEARCH_DEPTH)
-    return hits.index(asin) if asin in hits else SEARCH_DEPTH
+    return "click[next >]" if at // _PAGE_SIZE >= state.page - 1 else "click[< prev]"
 
 
 def scripted_toy_action(env: "ToyShop") -> str:
@@ -244,7 +215,7 @@ def query_of(request: str) -> list[str]:
     >>> query_of("for athletes, find me pastas with natural flavors with size: 12 ounce")
     ['athletes', 'pastas', 'natural', 'flavors', '12', 'ounce']
     """
-    words = _OPTION.sub(" ", PRICE_BOUND.sub("", request)).split()
+    words = re.sub(OPTION_NAME, " ", PRICE_BOUND.sub("", request)).split()
     return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in _EMPTY]
 
 
@@ -265,13 +236,22 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
     Raises:
         HiddenGoalError: If the store is elsewhere.
     """
+    from webshop_server.store.winnable import closest_options, own_options
+
     shop, goal, state = known(env)
     errs = rng.random() < noise  # drawn on every page, so that the same draws follow whatever the page is
+    # Whether another search can still end in the purchase of the goal's product.
+    can_search = actions_left > _ENDS + len(own_options(shop.catalog.product(goal.asin), goal))
     if state.kind == "sub_page":
         return "click[< prev]"
     if state.kind == "item":
-        return _from_item(shop, goal, state, actions_left, errs)
-    if state.kind == "results" and (asin := _next_to_open(shop, goal, state, actions_left)):
+        chosen = dict(state.options)
+        wanted = closest_options(shop.catalog.product(state.asin), goal)
+        missing = [value for name, value in wanted.items() if chosen.get(name) != value]
+        if can_search and not chosen and (errs or not will_do(shop, state.asin, goal)):
+            return "click[< prev]"
+        return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
+    if state.kind == "results" and (asin := _next_to_open(shop, goal, state, actions_left, can_search)):
         return way_to(env, shop, state, asin)
     return _search(env, shop, goal, state, rng, errs)
 
@@ -284,64 +264,34 @@ def _looks_right(shop: "Shop", asin: str, goal: "Goal") -> bool:
 
 def will_do(shop: "Shop", asin: str, goal: "Goal") -> bool:
     """Whether a product that looks right has the price and options that are asked for."""
-    if not _looks_right(shop, asin, goal):
-        return False
-    parts = shop.buy(goal, shop.catalog.product(asin), _choices_for(shop, asin, goal), "fixed")
-    return parts.r_price and all(parts.options_met)
-
-
-def _choices_for(shop: "Shop", asin: str, goal: "Goal") -> Mapping[str, str]:
-    """The values of a product's options that come closest to those that are asked for, by name."""
     from webshop_server.store.winnable import closest_options
 
-    return closest_options(shop.catalog.product(asin), goal)
+    product = shop.catalog.product(asin)
+    parts = shop.buy(goal, product, closest_options(product, goal), "fixed")
+    return parts.r_price and all(parts.options_met) and _looks_right(shop, asin, goal)
 
 
-def _needed(wanted: Mapping[str, str]) -> int:
-    """Actions from the results to the purchase: opening, options, buying."""
-    return 2 + len(wanted)
-
-
-def _can_buy_another(shop: "Shop", goal: "Goal", actions_left: int) -> bool:
-    """Whether another search can still end in the purchase of the goal's product."""
-    from webshop_server.store.winnable import own_options
-
-    return actions_left > _needed(own_options(shop.catalog.product(goal.asin), goal))
-
-
-def _from_item(shop: "Shop", goal: "Goal", state: "PageState", actions_left: int, errs: bool) -> str:
-    """Chooses what is asked for and buys; leaves a product that will not do, while another one can still be bought."""
-    wanted = _choices_for(shop, state.asin, goal)
-    chosen = dict(state.options)
-    missing = [value for name, value in wanted.items() if chosen.get(name) != value]
-    can_leave = _can_buy_another(shop, goal, actions_left)
-    if can_leave and not chosen and (errs or not will_do(shop, state.asin, goal)):
-        return "click[< prev]"
-    return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
-
-
-def _next_to_open(shop: "Shop", goal: "Goal", state: "PageState", actions_left: int) -> str | None:
+def _next_to_open(shop: "Shop", goal: "Goal", state: "PageState", actions_left: int, can_search: bool) -> str | None:
     """The product to open: the first new one that looks right, or the first one that will do if no look can be spared.
 
     None if nothing that was found will do, and another search can still end in a purchase.
     """
+    from webshop_server.store.winnable import closest_options
+
     hits, shown = list(shop.store.results(state)), list(shop.store.shown(state))
     new = [asin for asin in hits if asin not in state.seen]
 
-    def turns(asin: str) -> int:
-        return abs(hits.index(asin) // PAGE_SIZE + 1 - state.page)
+    def spare(asin: str) -> int:
+        """Actions that are left over if this one is bought."""
+        turns = abs(hits.index(asin) // _PAGE_SIZE + 1 - state.page)
+        return actions_left - _ENDS - len(closest_options(shop.catalog.product(asin), goal)) - turns
 
-    in_reach = (
-        (asin, spare)
-        for asin in dict.fromkeys((*new, *hits))
-        if will_do(shop, asin, goal)
-        and (spare := actions_left - _needed(_choices_for(shop, asin, goal)) - turns(asin)) >= 0
-    )
-    target, spare = next(in_reach, (None, 0))
+    able = (asin for asin in dict.fromkeys((*new, *hits)) if will_do(shop, asin, goal) and spare(asin) >= 0)
+    target = next(able, None)
     first = next((asin for asin in new if asin in shown and _looks_right(shop, asin, goal)), None)
     if target is None:
-        return None if _can_buy_another(shop, goal, actions_left) else first or next(iter(shown), None)
-    return first if first and spare >= _A_LOOK else target
+        return None if can_search else first or next(iter(shown), None)
+    return first if first and spare(target) >= _ENDS else target
 
 
 def _search(
@@ -352,23 +302,26 @@ def _search(
     One more word is left out after each failure: that without which the goal's product ranks best, or by mistake any
     one. Where none is left to leave out, the shopper begins again with all.
     """
+
+    def without_one(words: Sequence[str]) -> list[list[str]]:
+        """The words without one of them, for each of them, in random order; a single word stays."""
+        if len(words) < 2:
+            return [list(words)]
+        return [[*words[:place], *words[place + 1 :]] for place in rng.permutation(len(words))]
+
+    def rank(words: Sequence[str]) -> int:
+        hits = shop.store.index.search(" ".join(words).lower().split(), limit=_DEPTH)
+        return hits.index(goal.asin) if goal.asin in hits else _DEPTH
+
     request = env.session.instruction
     whole, words = search_for(request), query_of(request)
     if not state.keywords:
-        fewer = _without_one(words, rng)
+        fewer = without_one(words)
         return search_for(" ".join(fewer[0] if errs else words))
     if whole.lower() not in map(str.lower, env.session.played):
         return whole
     if search_for(" ".join(state.keywords)) != whole.lower():
         tried = [word for word in words if word.lower() in state.keywords]
         words = tried if len(tried) > 1 else words
-    fewer = _without_one(words, rng)
-    best = fewer[0] if errs else min(fewer, key=lambda kept: _rank(shop, " ".join(kept), goal.asin))
-    return search_for(" ".join(best))
-
-
-def _without_one(words: Sequence[str], rng: np.random.Generator) -> list[list[str]]:
-    """The words without one of them, for each of them, in random order; a single word stays."""
-    if len(words) < 2:
-        return [list(words)]
-    return [[*words[:place], *words[place + 1 :]] for place in rng.permutation(len(words))]
+    fewer = without_one(words)
+    return search_for(" ".join(fewer[0] if errs else min(fewer, key=rank)))

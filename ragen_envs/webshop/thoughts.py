@@ -1,7 +1,7 @@
 """What a customer thinks before an action in a store: what of the request is matched, and what is missing.
 
 Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows, is
-never named.
+never named. `consistency` rates a model's own thoughts.
 """
 
 import re
@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragen_envs.webshop.shoppers import (
-    BUTTONS,
-    OPTION_NAME,
-    ShownProduct,
-    chosen_values,
-    clickables,
-    option_groups,
-    products,
-)
+from ragen_envs.webshop.shoppers import BUTTONS, OPTION_NAME, ShownProduct, clickables, options_of_page, products
 from ragen_envs.wording import listed, pick
 
 if TYPE_CHECKING:
     from ragen_envs.webshop.env import WebShop
     from ragen_envs.webshop.toy_shop import ToyShop
+
+MAX_BONUS = 0.2
+TARGET_SHARE = 0.75  # of the bonus, for naming the target of the action; the rest is for announcing the action
+LAST_WORDS = 40
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(rf"{OPTION_NAME}([^,:]+)(?=,|$)")
@@ -37,106 +33,151 @@ _PLAIN = frozenset(
 )
 _MOST_WORDS = 4  # of a request in a sentence
 
+_ACTION = re.compile(r"\s*(search|click|filter|buy)\s*(?:\[(.*)\]|:(.*))\s*", re.DOTALL | re.IGNORECASE)
+_WORD = re.compile(r"\w+(?:[.']\w+)*")
+_CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")
+_NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn't|cannot|can't)\b")
+_FILLERS = frozenset(
+    "a an and are as at by for from i in is it me my of on or some that the this to under with".split()
+)
+# Words that announce each kind of action; the buttons of the shop have their own lists.
+_INTENTS = {
+    "search": "search searching find look looking query results",
+    "filter": "filter filtering narrow limit only below under",
+    "buy": "buy buying purchase order",
+    "back": "back return search again other another different",
+    "page": "next previous page more further back",
+    "click": "click clicking open choose select pick check view read option set",
+}
+_BUTTONS = {"buy now": "buy", "back to search": "back", "next >": "page", "< prev": "page"}
+
+
+def consistency(thought: str, action: str) -> float:
+    """What a thought in a shop is worth: does the action follow from its words? A trainer may add it as a small bonus.
+
+    Three quarters of the bonus are multiplied by the share of the action's words (of a query, a product id or an option
+    value) that the thought names. One quarter is for a word that announces this kind of action. Only the last
+    `LAST_WORDS` words count, as a thought that lists every action must not match them all, and no clause with a
+    negation ("not the red one"). The buttons of the shop (buy now, back to search, next, prev) have no words to name,
+    so only the announcing word counts.
+
+    Args:
+        thought: What the model wrote before the action; may be empty.
+        action: `search[...]`, `click[...]`, `filter[...]` or `search:...`, `click:...`, `buy:...`.
+
+    Returns:
+        From 0 to `MAX_BONUS`; 0 if the text is not an action of a shop, so always 0 in other games. The bonus is for
+        one turn: average it over an episode.
+
+    >>> consistency("The price fits. I will buy it now.", "click[Buy Now]")
+    0.2
+    >>> consistency("The price fits. I will buy it now.", "click[blue]")
+    0.0
+    """
+    match = _ACTION.fullmatch(action)
+    if match is None:
+        return 0.0
+    name, argument = match[1].lower(), (match[2] if match[3] is None else match[3]).strip().lower()
+    spoken: list[str] = []  # from the last word on
+    for clause in reversed(_CLAUSE_END.split(thought.lower().replace("’", "'"))):
+        if not _NEGATION.search(clause):
+            spoken += reversed(_WORD.findall(clause))
+    said = set(spoken[:LAST_WORDS])
+    button = _BUTTONS.get(argument) if name == "click" else None
+    announced = not said.isdisjoint(_INTENTS[button or name].split())
+    if button is not None:
+        return MAX_BONUS if announced else 0.0
+    wanted = set(_WORD.findall(argument)) - _FILLERS
+    if not said & wanted:
+        return 0.0
+    return MAX_BONUS * (TARGET_SHARE * len(said & wanted) / len(wanted) + (1 - TARGET_SHARE) * announced)
+
 
 def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the first of `actions`; see `TextEnv.explain`."""
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, what = action.partition(":")
     if verb == "search":
-        return _toy_search(request, what.lower().split(), action, rng)
+        asked, added = _split(what.lower().split(), request)
+        if not asked:
+            start = listed(added)
+            return f"{start[0].upper()}{start[1:]}: not asked for. {_trial(rng)} {action}."
+        # Of a mistake as of a right search: greedy play takes the most frequent beginning, which must not tell them
+        # apart.
+        start = pick(
+            rng,
+            f"The request asks for {listed(asked)}",
+            f"Wanted: {listed(asked)}",
+            f"{_budget(request)}, and I look for {listed(asked)}",
+            f"Among other things the request says {listed(asked)}",
+        )
+        if added:
+            return f"{start}, but not {listed(added)}. {_trial(rng)} {action}."
+        return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
     hit = next((hit for hit in env.hits if hit.label == what.lower()), None)
     if hit is None:
-        return f"{_budget(request)}. {pick(rng, 'I try', 'Let me try')} {action}."
+        return f"{_budget(request)}. {_trial(rng)} {action}."
     title = hit.title.lower().split()
     wanted, has = _words(request), set(title)
-    fits = [word for word in title if word in wanted]
-    faults = [
-        f"{word} is wanted" for slot in _SLOTS for word in sorted(slot & wanted) if word not in has and slot & has
-    ]
+    lacks = [word for slot in _SLOTS if slot & has for word in sorted(slot & wanted - has)]
+    faults = [f"{word} is wanted" for word in lacks]
     faults += [] if _is_cheap(hit.price, request) else [f"{hit.price} is too much"]
     if faults:
         start = f"{hit.asin} is {listed(title)}" if rng.random() < 0.5 else f"{hit.asin} is not all that is asked for"
-        return f"{start}: {listed(faults)}. {pick(rng, 'I try', 'Let me try')} {action}."
+        return f"{start}: {listed(faults)}. {_trial(rng)} {action}."
+    fits = listed([word for word in title if word in wanted])
     told = pick(
         rng,
-        f"{hit.asin} is {listed(fits)}, as asked, and costs {hit.price}",
-        f"The request asks for {listed(fits)}, and {hit.asin} is that for {hit.price}",
-        f"{hit.asin} matches {listed(fits)}, and {hit.price} is not too much",
+        f"{hit.asin} is {fits}, as asked, and costs {hit.price}",
+        f"The request asks for {fits}, and {hit.asin} is that for {hit.price}",
+        f"{hit.asin} matches {fits}, and {hit.price} is not too much",
     )
     return f"{told}{pick(rng, '. So', ', so I do', '. My choice is', '. I answer')} {action}."
 
 
-def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.Generator) -> str:
-    asked, added = _split(words, request)
-    if not asked:
-        start = listed(added)
-        return f"{start[0].upper()}{start[1:]}: not asked for. {pick(rng, 'I try', 'Let me try')} {action}."
-    # Of a mistake as of a right search: greedy play takes the most frequent beginning, which must not tell them apart.
-    start = pick(
-        rng,
-        f"The request asks for {listed(asked)}",
-        f"Wanted: {listed(asked)}",
-        f"{_budget(request)}, and I look for {listed(asked)}",
-        f"Among other things the request says {listed(asked)}",
-    )
-    if added:
-        return f"{start}, but not {listed(added)}. {pick(rng, 'I try', 'Let me try')} {action}."
-    return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
-
-
 def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generator) -> str:
-    """One or two sentences that end with the first of `actions`; see `TextEnv.explain`."""
+    """One or two sentences that end with the first of `actions`; see `TextEnv.explain`.
+
+    A search is called "search" only: the oracle's query has words of the product that it looks for.
+    """
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, label = action.removesuffix("]").lower().partition("[")
+    labels = clickables(env)
     if verb == "search":
-        return _shop_search(request, label, rng)
-    if label == "buy now" or (verb == "buy" and "buy now" in clickables(env)):
-        return f"{_options(env, request, rng)} {action}."
-    if label in clickables(env) and "buy now" in clickables(env) and label not in BUTTONS:
-        if _names(request, label):
-            told = (
-                f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
-            )
-            return f"{told[0].upper()}{told[1:]}{pick(rng, '. So', ', so I do', '. I choose', ', hence')} {action}."
-        return f"The request does not name {label}. {pick(rng, 'I try', 'Let me try')} {action}."
+        asked = _asked(re.findall(r"[\w.-]*\w", label), request)
+        if not asked:
+            return f"{_budget(request)}. I try search."
+        start = pick(rng, "The request names", "Wanted, among other things:", "From the request I take", "I look for")
+        return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} search."
+    if label == "buy now" or (verb == "buy" and "buy now" in labels):
+        return f"{_chosen(env, request, rng)} {action}."
+    if label in labels and "buy now" in labels and label not in BUTTONS:
+        if not _names(request, label):
+            return f"The request does not name {label}. {_trial(rng)} {action}."
+        told = f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
+        return f"{told[0].upper()}{told[1:]}{pick(rng, '. So', ', so I do', '. I choose', ', hence')} {action}."
     product = next((one for one in products(env) if one.label == label), None)
     if product is not None:
         return f"{_about(product, request, verb, rng)} {action}."
+    # Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price.
+    why = _budget(request)
+    if "buy now" in labels and env.observation_mode in ("text", "short"):
+        offered, _ = options_of_page(env)
+        asked_for = _OPTION.findall(_LIMIT.sub("", request))
+        lacking = (f"{name} {value}" for name, value in asked_for if value not in offered)
+        why = next((f"The request names {one}, which this page does not offer" for one in lacking), why)
     goes = {"next >": "see more with", "< prev": "go back with", "back to search": "go back with"}
-    does = "end with" if verb == "buy" else goes.get(label, "look with")
-    return f"{_left(env, request)}. I {does} {action}."
+    return f"{why}. I {'end with' if verb == 'buy' else goes.get(label, 'look with')} {action}."
 
 
-def _left(env: "WebShop", request: str) -> str:
-    """Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price."""
-    if "buy now" in clickables(env) and env.observation_mode in ("text", "short"):
-        offered = option_groups(env)
-        for name, value in _OPTION.findall(_LIMIT.sub("", request)):
-            if value not in offered:
-                return f"The request names {name} {value}, which this page does not offer"
-    return _budget(request)
-
-
-def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
-    """The action is called "search" only: the oracle's query has words of the product that it looks for."""
-    asked = [
-        word for word in _split(re.findall(r"[\w.-]*\w", query), request)[0] if len(word) > 2 and word not in _PLAIN
-    ]
-    asked = list(dict.fromkeys(asked))[:_MOST_WORDS]
-    if not asked:
-        return f"{_budget(request)}. I try search."
-    start = pick(rng, "The request names", "Wanted, among other things:", "From the request I take", "I look for")
-    return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} search."
-
-
-def _options(env: "WebShop", request: str, rng: np.random.Generator) -> str:
+def _chosen(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
     if env.observation_mode not in ("text", "short"):
         return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"
-    groups, chosen = option_groups(env), chosen_values(env)
+    groups, chosen = options_of_page(env)
     missing = [label for label in groups if _names(request, label) and label not in chosen]
     if missing:
-        return f"The request names {listed(missing[:2])}, which I have not chosen. {pick(rng, 'I try', 'Let me try')}"
+        return f"The request names {listed(missing[:2])}, which I have not chosen. {_trial(rng)}"
     asked = [label for label in chosen if _names(request, label)]
     if asked:
         told = pick(rng, f"I have chosen {listed(asked)}", f"{listed(asked)}: chosen, as the request says")
@@ -148,18 +189,20 @@ def _options(env: "WebShop", request: str, rng: np.random.Generator) -> str:
 
 def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
     """What a result has of the request; it is opened with the verb "click", or bought at once with "buy"."""
-    title, price = product.title, product.price
+    price = product.price
     asin = f"Number {product.asin}" if product.asin.isdecimal() else product.asin
-    whole = re.findall(r"[\w.-]*\w", title.lower())  # "t-shirt" is read as one word, and as two
-    parts = dict.fromkeys(part for word in whole for part in (word, *re.findall(r"\w+", word)))
-    words = [word for word in parts if len(word) > 2 and word not in _PLAIN]
-    asked = _split(words, request)[0][:_MOST_WORDS]
+    whole = re.findall(r"[\w.-]*\w", product.title.lower())  # "t-shirt" is read as one word, and as two
+    asked = _asked((part for word in whole for part in (word, *re.findall(r"\w+", word))), request)
     has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
     if not _is_cheap(price, request):
-        return f"{asin} {has}, but {price} is too much. {pick(rng, 'I try', 'Let me try')}"
+        return f"{asin} {has}, but {price} is too much. {_trial(rng)}"
     told = pick(rng, f"{asin} {has} and costs {price}", f"{asin} costs {price} and {has}", f"{asin} {has}")
     last = ". I end with" if verb == "buy" else ". I look at it with"
     return f"{told}{pick(rng, '. So', ', so I do', last)}" if asked else f"{told}. I try"
+
+
+def _trial(rng: np.random.Generator) -> str:
+    return pick(rng, "I try", "Let me try")
 
 
 def _words(request: str) -> set[str]:
@@ -172,16 +215,17 @@ def _split(words: Iterable[str], request: str) -> tuple[list[str], list[str]]:
     wanted = _words(request)
     asked: list[str] = []
     added: list[str] = []
-    for word in words:
-        (added if wanted.isdisjoint(_numbers(word)) else asked).append(word)
+    endings = (("", "s"), ("", "es"), ("y", "ies"), ("ies", "y"), ("es", ""), ("s", ""))
+    for word in words:  # of the forms that it may have some are no words, and harmless
+        forms = {word, *(word.removesuffix(end) + other for end, other in endings if word.endswith(end))}
+        (added if wanted.isdisjoint(forms) else asked).append(word)
     return asked, added
 
 
-def _numbers(word: str) -> set[str]:
-    """A word, and what its singular or its plural may be; some of these are no words, and harmless."""
-    found = {word, f"{word}s", f"{word}es"}
-    endings = (("y", "ies"), ("ies", "y"), ("es", ""), ("s", ""))
-    return found | {word.removesuffix(end) + other for end, other in endings if word.endswith(end)}
+def _asked(words: Iterable[str], request: str) -> list[str]:
+    """The first different words that say something and that a request has."""
+    telling = dict.fromkeys(word for word in words if len(word) > 2 and word not in _PLAIN)
+    return _split(telling, request)[0][:_MOST_WORDS]
 
 
 def _names(request: str, value: str) -> bool:
@@ -189,17 +233,13 @@ def _names(request: str, value: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(value)}(?!\w|-\w|\.\d)", request) is not None
 
 
-def _limit(request: str) -> float:
-    """The highest price; infinite if the request names none."""
-    found = _LIMIT.search(request)
-    return float(found[1]) if found else float("inf")
-
-
 def _budget(request: str) -> str:
-    limit = _limit(request)
-    return "No highest price is named" if limit == float("inf") else f"The price must be below {limit:.2f} dollars"
+    found = _LIMIT.search(request)
+    return f"The price must be below {found[1]} dollars" if found else "No highest price is named"
 
 
 def _is_cheap(price: str, request: str) -> bool:
-    """Whether a price as shown, or the lowest one of a range, is below the limit."""
-    return min(float(amount.split()[0]) for amount in price.replace(",", "").split("$")[1:]) < _limit(request)
+    """Whether a price as shown, or the lowest one of a range, is below the highest price of a request."""
+    found = _LIMIT.search(request)
+    lowest = min(float(amount.split()[0]) for amount in price.replace(",", "").split("$")[1:])
+    return found is None or lowest < float(found[1])

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ragen_envs.webshop.consistency import consistency
+from ragen_envs.webshop.thoughts import consistency
 from ragen_envs.webshop.toy_shop import ToyShop, evaluation_goals
 from webshop_server.store.answer import AvailableActions
 
