@@ -37,13 +37,7 @@ LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384
 text: the largest page of the public 1000 products has 16,570. url: 1000 of a search, 10,000 of eight filters, and the
 chosen options. html: each option value has its own address, in which one character of the search or of a filter takes
 up to twelve, so that 50 values (the most of a public product) take 1.4 million."""
-DEFAULT_CATALOG = "synthetic"
-HELD_OUT = ("test", "eval")
-"""How the names of splits begin whose goals are played in their order, and not drawn."""
-UNBOUGHT = ("no purchase",)
-"""What is wrong with an episode before a purchase."""
-_LOOP = 3  # searches in a row
-PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
+_SIDE = 336  # pixels of a picture: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
@@ -72,30 +66,25 @@ class WebShop(TextEnv):
 
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
-    id, an option. Case and blanks around an action or its argument do not matter. On a page of results also
-    `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove
-    all filters. `buy[id]` buys a product that the page shows: among results without options, on its own pages with
-    those chosen so far, as `click[buy now]` and `buy[now]` do there. `available_actions` in the information lists what
-    can be clicked and bought; on a product's page of the mode `short`, which shows no identifiers, the latter is "now".
-    In parity mode these two verbs do not exist, and the store gets an action exactly as it is written, blanks included.
-    There are two limits that the original does not have: an action's length, and that lone surrogates and control
-    characters cannot be searched for.
+    id, an option. On a page of results also `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]` (any
+    option's name), and `filter[all]` to remove all filters. `buy[id]` buys a product that the page shows: among results
+    without options, on its own pages with those chosen so far, as `click[buy now]` and `buy[now]` do there. Case and
+    blanks around an action or its argument do not matter. In parity mode the last two verbs do not exist, and blanks
+    count; unlike the original, it has a longest action, and searches for no lone surrogate or control character.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
-    each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
-    page, but not in addresses. Or in a mode of its own, `short`, with six to seven tenths of the tokens of `text` an
-    episode: the task is on the first page only, and products among results have numbers, so that `click[2]` opens and
-    `buy[2]` buys the second one. Texts of products may have any characters, so that the space checks only the length
-    (see `any_text`). With ``render_mode="rgb_array"`` the store draws the product, in the colour that was chosen or
-    that its title names, or the products among results in the order of the page, with numbers; a page without products
-    is a picture of its text.
+    each, with marks around what can be clicked. `html`: the page's source. `url`: its address, which does not say the
+    task. Or in a mode of its own, `short`, with fewer tokens: the task is on the first page only, and products among
+    results have numbers, so that `click[2]` opens and `buy[2]` buys the second one. The space checks only the length,
+    as texts of products may have any characters. With ``render_mode="rgb_array"`` the store draws the product, in the
+    colour that was chosen or that its title names, or the products among results; any other page is drawn as text.
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
-    In the splits for test and eval a seed is the number of a goal: ``reset(seed=i)`` plays goal i of the split, modulo
-    their number, so that as many seeds in a row play each goal once. ``options={"goal": i}`` plays goal number i of the
-    catalogue, ``options={"index": i}`` goal number i of the split.
+    In the splits for test and eval ``reset(seed=i)`` plays goal i of the split, modulo their number, so that as many
+    seeds in a row play each goal once. ``options={"goal": i}`` plays goal number i of the catalogue,
+    ``options={"index": i}`` goal number i of the split.
 
     ## Rewards
     `fixed`: 0, and for the purchase its score: the share of attributes, options and price that match, times how well
@@ -111,12 +100,10 @@ class WebShop(TextEnv):
     `action_is_effective`: the page changed. `task_score`: score of the purchase in every reward mode, 0.0 before it.
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
-    and what `buy[…]` takes in buyable.
-    `goal_id`: number of the goal. `url`: address of the page. `request`: what is wanted, as every page says it.
-    `faults`: what is wrong with the episode so far: before a purchase "no purchase", and "search loop" if one search
-    was sent twice or three were sent in a row; () after the right purchase; after another one those that hold of
-    "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option" and "too dear", or "wrong purchase"
-    where a server tells the score alone.
+    and what `buy[…]` takes in buyable. `goal_id`: number of the goal. `url`: address of the page. `request`: what is
+    wanted. `faults`: what is wrong with the episode so far: before a purchase "no purchase", and "search loop" if one
+    search was sent twice or three were sent in a row; after it those that hold of "wrong kind", "wrong color", "wrong
+    size", "wrong attribute", "wrong option" and "too dear", or "wrong purchase" where a server tells the score alone.
 
     ## Arguments
     See `__init__`.
@@ -130,7 +117,10 @@ class WebShop(TextEnv):
     """
 
     hits_drawn: ClassVar[int] = 10
-    """The most products of a page of results in a picture."""
+    seen: ClassVar[str] = (
+        "The picture shows the product, or the products of a page of results in their order, with numbers."
+    )
+    """The most products of a page of results in a picture, and what a model that sees it is told."""
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "goal", "index")
     idle_info: ClassVar[Mapping[str, Any]] = {
@@ -140,7 +130,7 @@ class WebShop(TextEnv):
         "available_actions": AvailableActions(True, ()),
         "goal_id": 0,
         "url": "",
-        "faults": UNBOUGHT,
+        "faults": ("no purchase",),
         "request": "",
     }
 
@@ -193,13 +183,12 @@ class WebShop(TextEnv):
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        here = LocalStore(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
+        here = LocalStore("synthetic" if catalog is None else catalog, bool(human_goals), nouns)
         self.store = here if base_url is None else RemoteStore(base_url)
         self.split, self.observation_mode, self.parity = split, observation_mode, bool(parity)
         self._rules = {"mode": observation_mode, "reward": reward, "parity": self.parity}
         self._rules["show_actions"] = bool(show_actions)
         self._max_steps, self._steps = max_steps, 0
-        self._goals_of_split = 0  # the store is not asked yet
         self._session: Session | None = None
 
     @property
@@ -226,11 +215,7 @@ class WebShop(TextEnv):
     @property
     def picture_instruction(self) -> str:
         """The rules, and what the picture is of."""
-        return f"{self.instruction}\n{self._seen}"
-
-    @property
-    def _seen(self) -> str:
-        return "The picture shows the product, or the products of a page of results in their order, with numbers."
+        return f"{self.instruction}\n{self.seen}"
 
     @property
     def text_beside_picture(self) -> str:
@@ -265,25 +250,10 @@ class WebShop(TextEnv):
             raise ValueError(f"split={self.split!r} is unknown; the store has {', '.join(splits)}")
         return int(splits[self.split])
 
-    def close(self) -> None:
-        """Closes the connection to a server."""
-        self.store.close()
-
-    def best_action(self, actions_left: int) -> str:
-        """See `shoppers.best_shop_action`."""
-        return best_shop_action(self, actions_left)
-
-    def random_action(self, rng: np.random.Generator) -> str:
-        """See `shoppers.random_shop_action`."""
-        return random_shop_action(self, rng)
-
-    def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
-        """See `shoppers.careless_shop_action`."""
-        return careless_shop_action(self, actions_left, rng, noise)
-
-    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
-        """See `thoughts.shop_thought`."""
-        return shop_thought(self, actions, rng)
+    best_action = best_shop_action
+    random_action = random_shop_action
+    demonstrated_action = careless_shop_action
+    explain = shop_thought
 
     def difficulty(self) -> float:
         """Attributes and options that the goal asks for, and 1 for a highest price."""
@@ -302,10 +272,9 @@ class WebShop(TextEnv):
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         """What names the goal; `drawn` is a random number below 2³¹."""
         asked = asked_goal(options)
-        if asked or self._reset_seed is None or not self.split.startswith(HELD_OUT):
+        if asked or self._reset_seed is None or not self.split.startswith(("test", "eval")):
             return asked or {"seed": drawn}
-        self._goals_of_split = self._goals_of_split or self.about()["splits"].get(self.split, 0)
-        goals = self._goals_of_split  # without any the store says what is wrong
+        goals = self.about()["splits"].get(self.split, 0)  # without any the store says what is wrong
         return {"index": self._reset_seed % goals} if goals else {"seed": drawn}
 
     def _parse_action(self, text: str) -> str | None:
@@ -332,9 +301,9 @@ class WebShop(TextEnv):
         """The store's drawing of the page; of a page without products, and of a server of pages only, its text."""
         drawing = self.session.picture(self.hits_drawn)
         if drawing:
-            return draw_svg(drawing, PICTURE_SIDE)
+            return draw_svg(drawing, _SIDE)
         assert self._observation is not None
-        return draw_text(self._observation, PICTURE_SIDE, PICTURE_SIDE)
+        return draw_text(self._observation, _SIDE, _SIDE)
 
     def _idle(self) -> dict[str, Any]:
         """Also for invalid actions, the info has what is known of the episode."""
@@ -353,11 +322,7 @@ class WebShop(TextEnv):
 
 def _faults_so_far(played: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with an episode without a purchase, from its valid actions."""
-    in_a_row, sent = 0, set[str]()
-    for action in played:
-        is_search = action.startswith("search[")
-        in_a_row = in_a_row + 1 if is_search else 0
-        if in_a_row == _LOOP or (is_search and action in sent):
-            return (*UNBOUGHT, "search loop")
-        sent.add(action)
-    return UNBOUGHT
+    searched = [action.startswith("search[") for action in played]
+    three_in_a_row = any(map(all, zip(searched, searched[1:], searched[2:], strict=False)))
+    different = {action for action, is_search in zip(played, searched, strict=True) if is_search}
+    return ("no purchase", "search loop") if three_in_a_row or len(different) < sum(searched) else ("no purchase",)

@@ -18,7 +18,7 @@ _LOCKS: dict[tuple["LocalStore", int], threading.Lock] = {}
 
 
 class ShopError(EnvError, ValueError):
-    """No store can be opened with these settings, or it has no such goal; the message says why."""
+    """No store or recording can be opened with these settings, or it has no such goal; the message says why."""
 
 
 class Session(abc.ABC):
@@ -93,9 +93,6 @@ class LocalStore:
             return LocalSession(self, self.shop.find_goal(split, **asked), rules)
         except (IndexError, ValueError) as error:
             raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
-
-    def close(self) -> None:
-        """Nothing: the shop stays for others."""
 
 
 class LocalSession(Session):

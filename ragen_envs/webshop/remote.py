@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
-TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 REMEDY = "start `webshop-server` there, or leave base_url out to run the store in this process"
 
 _ELEMENT = re.compile(r'<script type="application/json" id="webshop">([^<]*)</script>')
@@ -61,8 +59,15 @@ class NoAnswerError(Exception):
     """One attempt got no answer. `RemoteStore.patiently` tries again or raises a `ShopServerError`."""
 
 
+@functools.cache
+def _client(address: str, process: int) -> httpx.Client:
+    """HTTP to one server, for all threads of a process: a fork must not write to the sockets of its parent."""
+    limits, timeout = httpx.Limits(max_connections=None), httpx.Timeout(30.0, connect=5.0)
+    return httpx.Client(base_url=address, timeout=timeout, limits=limits, trust_env=False)
+
+
 class RemoteStore:
-    """HTTP to one store. It connects at its first use, and again after a fork; pickles and copies are not connected.
+    """HTTP to one store. It is asked at its first use.
 
     Args:
         base_url: Such as "http://127.0.0.1:3000". Settings for proxies in environment variables are ignored.
@@ -78,12 +83,6 @@ class RemoteStore:
         self.address = base_url.rstrip("/")
         self.has_only_pages = False
         self.known: dict[str, Any] | None = None
-        self._connect = functools.partial(httpx.Client, base_url=self.address, timeout=TIMEOUT, trust_env=False)
-        self._connected: tuple[int, httpx.Client] | None = None  # the process, and its client
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the connection."""
-        return {**self.__dict__, "_connected": None}
 
     @property
     def shop(self) -> "Shop":
@@ -92,12 +91,6 @@ class RemoteStore:
             f"only the server at {self.address} knows the goal; make the environment without base_url, and with the "
             "server's catalogue, to have the same goals in this process"
         )
-
-    def close(self) -> None:
-        """Closes the connection; the next request opens a new one."""
-        if self._connected is not None:
-            self._connected[1].close()
-            self._connected = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the store; see `WebShop.about`. The original's goals are counted by asking for some of them."""
@@ -131,6 +124,9 @@ class RemoteStore:
 
         return PagesSession(self, split, asked, rules)
 
+    def _client(self) -> httpx.Client:
+        return _client(self.address, os.getpid())
+
     def page(
         self, method: str, address: str, form: Mapping[str, str] | None = None, near: str = ""
     ) -> tuple[str, str]:
@@ -143,13 +139,9 @@ class RemoteStore:
             ShopServerError: If it refuses, or answers nonsense.
         """
         place = f"{method} {self.address}{address.partition('?')[0][:200]}"
-        if self._connected is None or self._connected[0] != os.getpid():  # the parent's socket is not ours to write to
-            client = self._connect()
-            weakref.finalize(self, client.close)  # copies of environments are often dropped without `close`
-            self._connected = os.getpid(), client
         try:
             url = httpx.URL(near).join(address) if near else address
-            response = self._connected[1].request(method, url, data=form, follow_redirects=True)
+            response = self._client().request(method, url, data=form, follow_redirects=True)
         except httpx.TransportError as error:
             raise NoAnswerError(f"{type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:

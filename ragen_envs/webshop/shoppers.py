@@ -7,7 +7,7 @@ process.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -102,11 +102,7 @@ def options_of_page(env: "WebShop") -> tuple[dict[str, str], list[str]]:
 
 
 def _labels(env: "WebShop") -> list[str]:
-    """The labels that can be clicked.
-
-    "search" is listed but cannot be. Nor can a label with "[", which would end the action, one with a control
-    character, which is not sent, or an empty one.
-    """
+    """The labels that can be clicked; not "search", nor one that is empty or that no action can have in it."""
     return [one for one in clickables(env) if one != "search" and one.strip() and not _UNCLICKABLE.search(one)]
 
 
@@ -151,23 +147,16 @@ def scripted_shop_action(env: "WebShop") -> str:
 
 
 def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
-    """The shop, the goal and the page of an episode, which only a store in this process tells.
-
-    Raises:
-        HiddenGoalError: If the store is elsewhere.
-    """
+    """The shop, the goal and the page of an episode; a `HiddenGoalError` if the store is not in this process."""
     shop, session = env.store.shop, env.session
     assert isinstance(session, LocalSession)
     return shop, shop.goal(session.goal), session.episode.state
 
 
 def best_shop_action(env: "WebShop", actions_left: int) -> str:
-    """Searches so that the goal's product is found, opens it if it has options to choose, buys.
+    """Searches so that the goal's product is found, opens it if it has options to choose, buys; see `known` for errors.
 
     `actions_left` does not matter: the way is always as short as the search allows.
-
-    Raises:
-        HiddenGoalError: If the store is not in this process.
     """
     from webshop_server.store.state import START
     from webshop_server.store.winnable import own_options
@@ -186,16 +175,14 @@ def best_shop_action(env: "WebShop", actions_left: int) -> str:
     if state.asin == goal.asin and state.kind == "sub_page":
         return "click[< prev]"
     if state.kind == "results" and goal.asin in shop.store.results(state):
-        return way_to(env, shop, state, goal.asin, "click" if env.parity or wanted else "buy")
+        return way_to(env, goal.asin, "click" if env.parity or wanted else "buy")
     # The one of a few queries that ranks the goal's product highest.
     return search_for(min((goal.name, f"{goal.name} {goal.instruction}", goal.instruction, goal.query), key=rank))
 
 
-def way_to(env: "WebShop", shop: "Shop", state: "PageState", asin: str, verb: str = "click") -> str:
-    """Opens (or buys) one of the results, or turns to the page on which it is.
-
-    A page names a product by its number in the mode `short`, else by its identifier.
-    """
+def way_to(env: "WebShop", asin: str, verb: str = "click") -> str:
+    """Opens (or buys) one of the results, or turns to the page on which it is."""
+    shop, _, state = known(env)
     at = shop.store.results(state).index(asin)
     if asin in shop.store.shown(state):
         return f"{verb}[{at + 1 if env.observation_mode == 'short' else asin.lower()}]"
@@ -231,10 +218,7 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
     At ``noise=0.05``, in 9 actions for each of the first 2000 goals of `train_by_product`, a word was left out of the
     first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 %: in 3 of 639
     requests with one option, and in 72 of 1064 with more. What is wanted was bought in 79 % (83 % at ``noise=0``; what
-    is missing there are attributes, which it does not compare).
-
-    Raises:
-        HiddenGoalError: If the store is elsewhere.
+    is missing there are attributes, which it does not compare). For errors see `known`.
     """
     from webshop_server.store.winnable import closest_options, own_options
 
@@ -251,9 +235,9 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
         if can_search and not chosen and (errs or not will_do(shop, state.asin, goal)):
             return "click[< prev]"
         return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
-    if state.kind == "results" and (asin := _next_to_open(shop, goal, state, actions_left, can_search)):
-        return way_to(env, shop, state, asin)
-    return _search(env, shop, goal, state, rng, errs)
+    if state.kind == "results" and (asin := _next_to_open(env, actions_left, can_search)):
+        return way_to(env, asin)
+    return _search(env, rng, errs)
 
 
 def _looks_right(shop: "Shop", asin: str, goal: "Goal") -> bool:
@@ -267,17 +251,20 @@ def will_do(shop: "Shop", asin: str, goal: "Goal") -> bool:
     from webshop_server.store.winnable import closest_options
 
     product = shop.catalog.product(asin)
+    if not _looks_right(shop, asin, goal):
+        return False
     parts = shop.buy(goal, product, closest_options(product, goal), "fixed")
-    return parts.r_price and all(parts.options_met) and _looks_right(shop, asin, goal)
+    return parts.r_price and all(parts.options_met)
 
 
-def _next_to_open(shop: "Shop", goal: "Goal", state: "PageState", actions_left: int, can_search: bool) -> str | None:
+def _next_to_open(env: "WebShop", actions_left: int, can_search: bool) -> str | None:
     """The product to open: the first new one that looks right, or the first one that will do if no look can be spared.
 
     None if nothing that was found will do, and another search can still end in a purchase.
     """
     from webshop_server.store.winnable import closest_options
 
+    shop, goal, state = known(env)
     hits, shown = list(shop.store.results(state)), list(shop.store.shown(state))
     new = [asin for asin in hits if asin not in state.seen]
 
@@ -294,14 +281,13 @@ def _next_to_open(shop: "Shop", goal: "Goal", state: "PageState", actions_left: 
     return first if first and spare(target) >= _ENDS else target
 
 
-def _search(
-    env: "WebShop", shop: "Shop", goal: "Goal", state: "PageState", rng: np.random.Generator, errs: bool
-) -> str:
+def _search(env: "WebShop", rng: np.random.Generator, errs: bool) -> str:
     """The words of the request; after a search that found nothing the whole request, once; then fewer words.
 
     One more word is left out after each failure: that without which the goal's product ranks best, or by mistake any
     one. Where none is left to leave out, the shopper begins again with all.
     """
+    shop, goal, state = known(env)
 
     def without_one(words: Sequence[str]) -> list[list[str]]:
         """The words without one of them, for each of them, in random order; a single word stays."""
@@ -309,7 +295,7 @@ def _search(
             return [list(words)]
         return [[*words[:place], *words[place + 1 :]] for place in rng.permutation(len(words))]
 
-    def rank(words: Sequence[str]) -> int:
+    def rank(words: Iterable[str]) -> int:
         hits = shop.store.index.search(" ".join(words).lower().split(), limit=_DEPTH)
         return hits.index(goal.asin) if goal.asin in hits else _DEPTH
 

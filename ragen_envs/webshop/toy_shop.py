@@ -6,7 +6,7 @@ not a thousand.
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,26 +29,14 @@ from ragen_envs.webshop.thoughts import toy_thought
 from webshop_server.store.answer import AvailableActions
 
 SHOWN = 5
-TASKS = 384
-EVALUATION_PROMPTS, EVALUATION_SEED = 256, 42
 SPLITS = ("all", "train", "eval")
-MAX_OBSERVATION_LENGTH = 4096
+TASKS = range(384)
+EVALUATION_TASKS = tuple(random.Random(42).sample(TASKS, 256))
+"""The tasks that are kept for evaluation, in the order of its prompts."""
 
 _TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
 _ACTION = re.compile(rf"(search|click|filter|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
 _FILTERS = "Filters: "
-
-
-def evaluation_goals(goals: int) -> tuple[int, ...]:
-    """The goals that are kept for evaluation, always the same ones.
-
-    Args:
-        goals: Number of all goals.
-
-    Returns:
-        256 different numbers in a random order; two thirds of the goals if there are fewer than 384.
-    """
-    return tuple(random.Random(EVALUATION_SEED).sample(range(goals), min(EVALUATION_PROMPTS, goals * 2 // 3)))
 
 
 class ToyShop(WebShop):
@@ -57,10 +45,9 @@ class ToyShop(WebShop):
     ## Description
     Shoes, clothing and accessories, each in 8 colors (black, white, red, blue, green, gray, yellow, brown) and 4 sizes
     (small, medium, large, xlarge): 96 products with random ids for $20 to $150, and 384 tasks in different words. A
-    product's title has its size, color and material; its page has one more property. 256 of the tasks, always the same
-    (drawn with seed 42), are for evaluation. Their texts differ from those of the other 128, but their products do not:
-    each product has four tasks, at least one of them for evaluation. The evaluation therefore measures how new words
-    are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
+    product's title has its size, color and material; its page has one more property. 256 of the tasks, always the same,
+    are for evaluation. Each product has four tasks, at least one of them for evaluation, so the evaluation measures how
+    new words are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
 
     ## Action Space
     AnyText: `search:words`; `filter:price<50`, `filter:color=red`, `filter:size=large` to narrow the last results, and
@@ -73,10 +60,9 @@ class ToyShop(WebShop):
     draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
 
     ## Starting State
-    A task of the split, uniformly. With ``split="eval"`` a seed is the number of a prompt: ``reset(seed=i)`` plays
-    prompt i modulo 256, so that 256 seeds in a row play each once; a reset without a seed draws one, as in every
-    environment. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task number i of the
-    split. The 256 evaluation prompts are those of `evaluation_goals`, in that order.
+    A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256, in the
+    order of `EVALUATION_TASKS`, so that 256 seeds in a row play each once; a reset without a seed draws one.
+    ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task number i of the split.
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
@@ -87,14 +73,10 @@ class ToyShop(WebShop):
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
 
     ## Information
-    `success`: the score is 1. `action_is_valid`: the action is one of the four, the id was shown, and the condition of
-    a filter was understood.
-    `action_is_effective`: the observation changed. `task_score`: score of the purchase, 0.0 before it. `purchased`:
-    something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
-    `available_actions`: a named tuple whose clickables, and buyable, are the ids that can be clicked and bought;
-    has_filters is true after a search.
-    `goal_id`: number of the task. `url`: address of the page in the store. `faults`: what is wrong with the episode so
-    far, as in WebShop; () after the right purchase. `request`: what is wanted, as the first line says it.
+    `success`, `task_score`, `purchased`, `reward_parts`, `url`, `faults` and `request`: as in `ragen/WebShop-v0`.
+    `action_is_valid`: the action is one of the four, the id was shown, and the condition of a filter was understood.
+    `action_is_effective`: the observation changed. `available_actions`: clickables, and buyable, are the ids that can
+    be clicked and bought; has_filters is true after a search. `goal_id`: number of the task.
 
     ## Arguments
     See `__init__`.
@@ -107,7 +89,8 @@ class ToyShop(WebShop):
     shop; their texts and the tasks are generated here. This code is under Apache-2.0.
     """
 
-    hits_drawn: ClassVar[int] = SHOWN
+    hits_drawn = SHOWN
+    seen = "The picture shows the product, or the results in the order of their lines."
 
     horizon = 5
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}
@@ -132,9 +115,11 @@ class ToyShop(WebShop):
         """
         check_choice("split", split, SPLITS)
         super().__init__("toy", reward=reward, max_steps=max_steps, human_goals=True, render_mode=render_mode)
-        self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.observation_space = AnyText(4096, min_length=0, charset=TEXT_CHARSET)
         self.split = split
-        self._goals: tuple[int, ...] = ()
+        self._goals = EVALUATION_TASKS
+        if split != "eval":
+            self._goals = tuple(task for task in TASKS if split == "all" or task not in EVALUATION_TASKS)
 
     @property
     def instruction(self) -> str:
@@ -146,18 +131,9 @@ class ToyShop(WebShop):
             "Example: search:small blue shoe"
         )
 
-    @property
-    def _seen(self) -> str:
-        return "The picture shows the product, or the results in the order of their lines."
-
-    @property
-    def hits(self) -> tuple[ShownProduct, ...]:
-        """The results of the last search, best first. Exists after `reset`."""
-        return self._hits
-
     def count(self) -> int:
         """Number of tasks of the split."""
-        return len(self._tasks())
+        return len(self._goals)
 
     def best_action(self, actions_left: int) -> str:
         """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
@@ -188,40 +164,28 @@ class ToyShop(WebShop):
             return f"buy:{self.hits[0].asin}"
         shop, goal, _ = known(self)
         right = _looks(goal.name)
-        others = rng.integers(TASKS, size=len(right))
+        others = rng.integers(len(TASKS), size=len(right))
         mistaken = [_looks(shop.goal(int(other)).name)[slot] for slot, other in enumerate(others)]
         words = [drawn if rng.random() < noise else word for word, drawn in zip(right, mistaken, strict=True)]
         return f"search:{' '.join(words)}"
 
-    def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
-        """See `thoughts.toy_thought`."""
-        return toy_thought(self, actions, rng)
+    explain = toy_thought
 
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
-        self._hits: tuple[ShownProduct, ...] = ()
+        self.hits: list[ShownProduct] = []
         self._searched = ""  # the words of the last search
-        self._product = ""  # on whose page the session is in the store; "" on the results
-        return self._wanted
+        return f"Wanted: {self.session.instruction}"
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
-        goals = self._tasks()
         asked = asked_goal(options)
         if "goal" in asked:
             return asked
         number = drawn if self.split != "eval" or self._reset_seed is None else self._reset_seed
-        index = asked.get("index", number % len(goals))
-        if index >= len(goals):
-            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
-        return {"goal": goals[index]}
-
-    def _tasks(self) -> tuple[int, ...]:
-        """The goals of the split."""
-        if not self._goals:
-            kept = evaluation_goals(TASKS)
-            others = tuple(goal for goal in range(TASKS) if self.split == "all" or goal not in kept)
-            self._goals = kept if self.split == "eval" else others
-        return self._goals
+        index, goals = asked.get("index", number % self.count()), self.count()
+        if index >= goals:
+            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {goals - 1}")
+        return {"goal": self._goals[index]}
 
     def _parse_action(self, text: str) -> str | None:
         match = _ACTION.fullmatch(text.strip())
@@ -232,60 +196,50 @@ class ToyShop(WebShop):
             return f"search:{what}" if search_words(what) else None
         if verb == "filter":
             return f"filter:{what}" if self._searched and search_words(what) == what else None
-        return f"{verb}:{what.lower()}" if what.lower() in self._ids() else None
+        return f"{verb}:{what.lower()}" if any(hit.label == what.lower() for hit in self.hits) else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """The moves in the store that carry out an action, and what the last ones show."""
         before, (verb, _, what) = self._observation or "", action.partition(":")
-        moves = ["click[< prev]"] if self._product and verb != "search" else []  # back to the results
-        if verb == "search":
-            moves += [search_for(what)]
-        elif verb == "filter":
-            moves += [f"filter[{what}]"]
-        elif verb == "buy":
-            moves += [f"click[{what}]", "click[buy now]"]
-        else:
-            moves += [f"click[{what}]", "click[features]", "click[< prev]"]
-        answers = [self.session.step(move) for move in moves]
+        _, _, state = known(self)
+        moves = {
+            "search": [search_for(what)],
+            "filter": [f"filter[{what}]"],
+            "click": [f"click[{what}]", "click[features]", "click[< prev]"],
+            "buy": [f"click[{what}]", "click[buy now]"],
+        }[verb]
+        back_to_results = ["click[< prev]"] if state.kind == "item" and verb != "search" else []
+        answers = [self.session.step(move) for move in (*back_to_results, *moves)]
         last, reward = answers[-1], float(sum(answer.reward for answer in answers))
         if not last.valid:  # a filter whose condition the store does not understand
-            if self._product:
-                self.session.step(f"click[{self._product}]")  # from the results back to where it was
+            if state.kind == "item":
+                self.session.step(f"click[{state.asin.lower()}]")  # from the results back to where it was
             return before, reward, False, self._idle()
         self._steps += 1
         self._truncated = not last.done and self._steps == self._max_steps
         if verb in ("search", "filter"):
-            self._product, self._searched = "", what if verb == "search" else self._searched
-            self._hits = tuple(products(self)[:SHOWN])
+            self._searched = what if verb == "search" else self._searched
+            self.hits = products(self)[:SHOWN]
             filters = (text for text in last.observation.split(SEPARATOR) if text.startswith(_FILTERS))
             asked = ", ".join([self._searched, *(text.removeprefix(_FILTERS) for text in filters)])
-            hits = [f"{hit.asin} | {hit.title} | {hit.price}" for hit in self._hits]
+            hits = [f"{hit.asin} | {hit.title} | {hit.price}" for hit in self.hits]
             lines = [f"Results for {asked}:", *hits] if hits else [f"No results for {asked}"]
         else:
-            self._product = what
-            hit = next(hit for hit in self._hits if hit.label == what)
+            hit = next(hit for hit in self.hits if hit.label == what)
             if verb == "buy":
                 lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
             else:
                 _, _, features = answers[-2].observation.partition(f"< Prev{SEPARATOR}")
                 lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features.split(SEPARATOR)]
-        page = "\n".join([self._wanted, *lines])
+        page = "\n".join([f"Wanted: {self.session.instruction}", *lines])
         info = {"success": last.success, "action_is_valid": True, "action_is_effective": page != before}
         return page, reward, last.done, self._idle() | info
 
-    @property
-    def _wanted(self) -> str:
-        return f"Wanted: {self.session.instruction}"
-
-    def _ids(self) -> tuple[str, ...]:
-        """The ids that can be clicked and bought, in lower case."""
-        return tuple(hit.label for hit in self._hits)
-
     def _idle(self) -> dict[str, Any]:
         """The info of WebShop, but with the ids of this environment as available actions."""
-        is_done = self.session.answer.done
-        ids = () if is_done else self._ids()
-        offered = AvailableActions(not is_done, ids, has_filters=bool(self._searched) and not is_done, buyable=ids)
+        goes_on = not self.session.answer.done
+        ids = tuple(hit.label for hit in self.hits) if goes_on else ()
+        offered = AvailableActions(goes_on, ids, has_filters=bool(self._searched) and goes_on, buyable=ids)
         return super()._idle() | {"available_actions": offered}
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from ragen_envs import best_action
 from ragen_envs.webshop import RecordedShop, WebShop
-from ragen_envs.webshop.recorded import RecordingError, requests_of
+from ragen_envs.webshop.local import ShopError
+from ragen_envs.webshop.recorded import requests_of
 from ragen_envs.webshop.shoppers import scripted_shop_action
 from tests.support.ragen_envs.shop_recording import recording
 
@@ -52,5 +53,5 @@ def test_requests_of_a_split_are_left_out_whatever_their_price_bound(path: Path)
     dearer = re.sub(r"[\d.]+ dollars", "999.00 dollars", goals[1].request.upper(), flags=re.IGNORECASE)
     assert dearer != goals[1].request.upper()
     assert RecordedShop(path, leave_out=[dearer, "something else"]).episodes == (goals[0], goals[2])
-    with pytest.raises(RecordingError, match="all of 3 episodes in .* are left out; leave out fewer"):
+    with pytest.raises(ShopError, match="all of 3 episodes in .* are left out; leave out fewer"):
         RecordedShop(path, leave_out=asked)

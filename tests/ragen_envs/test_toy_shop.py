@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ragen_envs.webshop.thoughts import consistency
-from ragen_envs.webshop.toy_shop import ToyShop, evaluation_goals
+from ragen_envs.webshop.toy_shop import EVALUATION_TASKS, ToyShop
 from webshop_server.store.answer import AvailableActions
 
 
@@ -31,7 +31,7 @@ def test_a_search_shows_the_five_best(env: ToyShop) -> None:
     ids = tuple(hit.asin.lower() for hit in env.hits)
     assert info["available_actions"] == AvailableActions(True, ids, has_filters=True, buyable=ids)
     assert env.step("search:zzz qqq")[0].split("\n")[1:] == ["No results for zzz qqq"]
-    assert env.hits == ()
+    assert env.hits == []
 
 
 def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
@@ -53,7 +53,7 @@ def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
 
 
 def test_256_evaluation_prompts_are_always_the_same() -> None:
-    kept = evaluation_goals(384)
+    kept = EVALUATION_TASKS
     assert kept[:5] == (327, 57, 12, 379, 140)
     assert len(set(kept)) == 256 and set(kept) <= set(range(384))
     evaluation, training = ToyShop(split="eval"), ToyShop(split="train")

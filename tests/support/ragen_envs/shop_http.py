@@ -1,6 +1,5 @@
 """Servers for the client's tests: a real one in a thread of this process, and applications without a socket."""
 
-import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +84,8 @@ class Faulty:
 def connected(env: WebShop, app: Any) -> WebShop:
     """The environment, its address served by an application of this process, or by a `Faulty` one."""
     env.store = RemoteStore(ADDRESS)
-    env.store._connect = app.client if isinstance(app, Faulty) else functools.partial(_client, app)
+    made = app.client() if isinstance(app, Faulty) else _client(app)
+    env.store._client = lambda: made
     return env
 
 
