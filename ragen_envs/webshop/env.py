@@ -1,13 +1,17 @@
 """WebShop as a text environment: find a product in an online store, choose its options, buy it.
 
-The store is `webshop_server`: by default a `Shop` in this process (`local`), else the pages of a server (`remote`). The
-store decides what is on a page, what an action does, what its reward is (in `webshop_server.goals`), and what products
-look like.
+The store is `webshop_server`: by default a `Shop` in this process, one for all environments with the same settings,
+else the pages of a server (`remote`). The store decides what is on a page, what an action does, what its reward is (in
+`webshop_server.goals`), and what products look like.
 """
 
+import abc
+import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -15,10 +19,9 @@ from numpy.typing import NDArray
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
+from ragen_envs.errors import EnvError
 from ragen_envs.render import draw_svg, draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.local import LocalStore, Session
-from ragen_envs.webshop.remote import RemoteStore
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     best_shop_action,
@@ -27,7 +30,11 @@ from ragen_envs.webshop.shoppers import (
     random_shop_action,
 )
 from ragen_envs.webshop.thoughts import shop_thought
-from webshop_server.store.answer import REWARDS, AvailableActions
+from webshop_server.store.answer import REWARDS, Answer, AvailableActions
+
+if TYPE_CHECKING:
+    from ragen_envs.webshop.remote import RemoteStore
+    from webshop_server.store.shop import Episode, Shop
 
 SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
 """Splits of a store. A server that has only pages knows those without "_by_product"; `reset` says so."""
@@ -42,6 +49,112 @@ _SIDE = 336  # pixels of a picture: 12 × 12 parts of 28, as Qwen2.5-VL sees the
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
+
+
+_SHOPS: dict[tuple["LocalStore", int], "Shop"] = {}  # by settings and process: what a shop has open survives no fork
+_LOCKS: dict[tuple["LocalStore", int], threading.Lock] = {}
+
+
+class ShopError(EnvError, ValueError):
+    """No store or recording can be opened with these settings, or it has no such goal; the message says why."""
+
+
+class Session(abc.ABC):
+    """One episode in a store.
+
+    Attributes:
+        goal: Its number.
+        instruction: What is asked for.
+        answer: The store's last answer.
+        played: The valid actions so far.
+        episode: Where it stands, if the store is in this process; else there is none.
+    """
+
+    goal: int
+    instruction: str
+    answer: Answer
+    played: tuple[str, ...] = ()
+    episode: "Episode"
+
+    def step(self, action: str) -> Answer:
+        """Carries out an action, any text that UTF-8 can write; returns the store's answer, which is also kept."""
+        self.answer = self._carried_out(action)
+        if self.answer.valid:
+            self.played = (*self.played, action)
+        return self.answer
+
+    @abc.abstractmethod
+    def picture(self, hits: int) -> str:
+        """The page as an SVG document: its product, or at most `hits` results; "" where there is no drawing."""
+
+    @abc.abstractmethod
+    def _carried_out(self, action: str) -> Answer:
+        """The store's answer to an action."""
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """A store in this process. It is nothing but its settings, so copies, pickles and forks find the shop by them.
+
+    Attributes:
+        catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
+        human_goals: Whether goals are those that people wrote, and not generated ones.
+        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue.
+    """
+
+    catalog: str
+    human_goals: bool = False
+    nouns: str | None = None
+
+    has_only_pages = False
+
+    @property
+    def shop(self) -> "Shop":
+        """The shop, opened at its first use, once for all threads; a `ShopError` if it cannot be opened."""
+        mine = self, os.getpid()
+        if mine not in _SHOPS:
+            with _LOCKS.setdefault(mine, threading.Lock()):
+                if mine not in _SHOPS:
+                    from webshop_server.store.shop import open_shop
+
+                    try:
+                        _SHOPS[mine] = open_shop(self.catalog, human_goals=self.human_goals, nouns=self.nouns)
+                    except ValueError as error:
+                        raise ShopError(f"catalog={self.catalog!r}: {error}") from error
+        return _SHOPS[mine]
+
+    def about(self) -> dict[str, Any]:
+        """Facts about the store; see `WebShop.about`."""
+        return self.shop.about()
+
+    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> Session:
+        """Begins an episode; see `Shop.find_goal` and `Rules`. A `ShopError` if there is no such goal."""
+        try:
+            return LocalSession(self, self.shop.find_goal(split, **asked), rules)
+        except (IndexError, ValueError) as error:
+            raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
+
+
+class LocalSession(Session):
+    """One episode in the store of this process."""
+
+    def __init__(self, store: LocalStore, goal: int, rules: Mapping[str, Any]) -> None:
+        """Begins."""
+        from webshop_server.store.shop import Rules
+
+        self.store, self.goal = store, goal
+        self.instruction = store.shop.goal(goal).instruction
+        self.episode = store.shop.start(goal, Rules(**rules))
+        self.answer = store.shop.answer(self.episode)
+
+    def picture(self, hits: int) -> str:
+        """See `Session.picture`."""
+        return self.store.shop.picture(self.episode, hits)
+
+    def _carried_out(self, action: str) -> Answer:
+        shop = self.store.shop
+        self.episode = shop.step(self.episode, action)
+        return shop.answer(self.episode)
 
 
 def asked_goal(options: Mapping[str, Any]) -> dict[str, int]:
@@ -116,6 +229,8 @@ class WebShop(TextEnv):
     Apache-2.0; the texts of public catalogues belong to others.
     """
 
+    store: "LocalStore | RemoteStore"
+
     hits_drawn: ClassVar[int] = 10
     seen: ClassVar[str] = (
         "The picture shows the product, or the products of a page of results in their order, with numbers."
@@ -183,8 +298,12 @@ class WebShop(TextEnv):
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        here = LocalStore("synthetic" if catalog is None else catalog, bool(human_goals), nouns)
-        self.store = here if base_url is None else RemoteStore(base_url)
+        if base_url is None:
+            self.store = LocalStore("synthetic" if catalog is None else catalog, bool(human_goals), nouns)
+        else:
+            from ragen_envs.webshop.remote import RemoteStore  # which takes its time, and few need it
+
+            self.store = RemoteStore(base_url)
         self.split, self.observation_mode, self.parity = split, observation_mode, bool(parity)
         self._rules = {"mode": observation_mode, "reward": reward, "parity": self.parity}
         self._rules["show_actions"] = bool(show_actions)

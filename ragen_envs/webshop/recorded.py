@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.env import LONGEST, WebShop
-from ragen_envs.webshop.local import ShopError
+from ragen_envs.webshop.env import LONGEST, ShopError, WebShop
 from ragen_envs.webshop.shoppers import MAX_ACTION_LENGTH, PRICE_BOUND
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today

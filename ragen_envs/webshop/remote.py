@@ -1,25 +1,32 @@
 """A store by its address: its pages over HTTP.
 
 Our own pages carry the store's answer in one element (`webshop_server.store.page_html`), and an action is sent to the
-session's page as it is. A server whose pages lack the element, such as the original, is played by their structure
-(`pages`). Whatever is no page of a shop (a login, a notice) is an error, no episode.
+session's page as it is. A server whose pages lack the element, such as the original, is played by their buttons and
+links, by the store's own rules. Whatever is no page of a shop (a login, a notice) is an error, no episode.
 """
 
+import bisect
 import functools
 import json
 import os
+import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
+from bs4 import BeautifulSoup
+from bs4.element import Comment
 
 from ragen_envs.errors import EnvError
-from ragen_envs.webshop.local import Session
-from webshop_server.store.answer import Answer
+from ragen_envs.webshop.env import Session
+from webshop_server.store.answer import Answer, AvailableActions
+from webshop_server.store.page_text import Piece, Role, receipt, url, written
+from webshop_server.store.shop import actions_line
+from webshop_server.store.state import INVALID, START, SUB_PAGES, PageState, Store, read_action
 
 if TYPE_CHECKING:
     from webshop_server.store.shop import Shop
@@ -28,12 +35,20 @@ WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
 REMEDY = "start `webshop-server` there, or leave base_url out to run the store in this process"
 
+TEST, EVALUATION = 500, 1500
+"""Ends of the published splits: test has the goals before the first, eval those before the second, train the rest."""
+
 _ELEMENT = re.compile(r'<script type="application/json" id="webshop">([^<]*)</script>')
 _SENTENCE = re.compile(r"<p>([^<]{1,400})</p>")
 _NOT_NOW = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 # A session that the server lost: ours says so, the original fails.
 _LOST = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR}
 _ANY = {"mode": "text", "reward": "webshop", "parity": True, "show_actions": False}  # rules that every server has
+_GOALS = range(2**25)  # numbers of goals that a server may have
+_COUNTED: dict[str, int] = {}  # goals, by address of a server
+_SCORE = re.compile(r"0(\.\d+)?|1(\.0+)?")
+_ROLES: dict[str, Role] = {"button": "button", "label": "option"}  # of a text, by the element that it is in
+_HIDDEN = frozenset({"style", "script", "head", "title", "meta", "[document]"})
 
 Result = TypeVar("Result")
 
@@ -97,10 +112,25 @@ class RemoteStore:
         if self.known is None and not self.has_only_pages:
             self.start("all", {"goal": 0}, _ANY)  # whose first page tells
         if self.known is None:
-            from ragen_envs.webshop.pages import about_pages
-
-            self.known = about_pages(self)
+            if self.address not in _COUNTED:
+                _COUNTED[self.address] = bisect.bisect_left(_GOALS, True, key=lambda goal: not self._has_goal(goal))
+            goals = _COUNTED[self.address]
+            ends = {"all": (0, goals), "test": (0, TEST), "eval": (TEST, EVALUATION), "train": (EVALUATION, goals)}
+            splits = {name: max(0, min(end, goals) - first) for name, (first, end) in ends.items()}
+            known = {"catalog": f"pages of {self.address}", "goals": goals, "splits": splits}
+            self.known = {**known, "reward_modes": ["webshop"], "nouns": "the server's"}
         return self.known
+
+    def _has_goal(self, goal: int) -> bool:
+        try:
+            html, _ = self.patiently(lambda: self.page("GET", f"/{_name_for(goal)}"))
+        except ShopServerError as error:
+            if error.status is None:
+                raise
+            return False
+        if not ShopPage(html).is_start:
+            raise self.no_page(html)
+        return True
 
     def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> Session:
         """Begins an episode.
@@ -110,9 +140,7 @@ class RemoteStore:
             asked: One of "goal", "index" and "seed".
             rules: "mode", "reward", "parity" and "show_actions"; see `WebShop`.
 
-        Raises:
-            ShopServerError: If the store does not answer, refuses, or shows no pages of a WebShop.
-            ValueError: If the original's pages do not have what is asked for.
+        Raises a `ValueError` if the original's pages do not have what is asked for.
         """
         if not self.has_only_pages:
             try:
@@ -120,8 +148,6 @@ class RemoteStore:
             except ShopServerError:
                 if not self.has_only_pages:  # which the first page tells
                     raise
-        from ragen_envs.webshop.pages import PagesSession
-
         return PagesSession(self, split, asked, rules)
 
     def _client(self) -> httpx.Client:
@@ -253,8 +279,6 @@ class RemoteSession(Session):
         """The answer that a page of this episode carries in its element."""
         found = _ELEMENT.search(html)
         if found is None and self._task is None:
-            from ragen_envs.webshop.pages import ShopPage
-
             self.store.has_only_pages = ShopPage(html).is_start
         try:
             carried = json.loads(found[1]) if found else {}
@@ -271,3 +295,138 @@ class RemoteSession(Session):
             f"the store at {self.store.address} shows another page after the same actions: its catalogue or settings "
             "changed in the middle of an episode; reset the environment"
         )
+
+
+class ShopPage(Store):
+    """A page as the original's environments read it, hidden texts included, and the store's rules for what it shows.
+
+    Attributes:
+        instruction: The task; None on a page without one, which is then no page of a WebShop, or that of a purchase.
+        is_start: Whether an episode begins on it.
+        reward: The score on the page of a purchase, 0 to 1; None on other pages.
+        targets: Method and address (as the page has it) of what can be pressed, by its label in lower case.
+        pieces: Its visible texts in the order of reading, a role with each.
+    """
+
+    def __init__(self, html: str, address: str = "") -> None:
+        """Reads the source. There is no catalogue and no index: the rules ask them only for what is read here."""
+        self.html, self.address, self.sub_pages = html, address, SUB_PAGES
+        soup = BeautifulSoup(html, "html.parser")
+        task, score = soup.select_one("#instruction-text"), soup.select_one("#reward pre")
+        self.instruction = next(reversed([*task.stripped_strings]), None) if task else None
+        self.is_start = self.instruction is not None and soup.find(id="search_input") is not None
+        paid = _SCORE.fullmatch(score.get_text().strip()) if score else None
+        self.reward = float(paid[0]) if paid else None
+        options, links = soup.select('input[type="radio"]'), soup.select(".product-link")
+        self._products = [link.get_text() for link in links]
+        self._options = {str(option.get("value", "")): str(option.get("name", "")) for option in options}
+        # Where labels collide, a button comes before a product, and of two options of one value the last one counts.
+        self.targets = {str(option.get("value", "")): ("GET", str(option.get("data-url", ""))) for option in options}
+        self.targets |= {link.get_text().lower(): ("GET", str(link.get("href", ""))) for link in reversed(links)}
+        for button in soup.select(".btn"):
+            form = button.find_parent("form")  # which leads somewhere, where the button itself does not
+            leads = button.get("formaction") or (form.get("action") if form else "") or button.get("href")
+            self.targets[button.get_text().lower()] = "POST", str(leads or "")
+        self.pieces = [*_pieces(soup)]
+
+    def clickables(self, state: PageState, *, parity: bool = False) -> list[str]:
+        """What can be clicked by the rules and is on the page."""
+        return [label for label in super().clickables(state, parity=parity) if label in self.targets]
+
+    def shown(self, state: PageState) -> Sequence[str]:
+        """Identifiers of the products on the page."""
+        return self._products
+
+    def _values(self, state: PageState) -> Mapping[str, str]:
+        return self._options
+
+
+def _pieces(soup: BeautifulSoup) -> Iterator[Piece]:
+    for text in soup.find_all(string=True):
+        parent = text.parent
+        if parent is not None and parent.name not in _HIDDEN and not isinstance(text, Comment) and text != "\n":
+            is_link = "product-link" in (parent.get("class") or ())
+            yield _ROLES.get(parent.name, "link" if is_link else "text"), str(text)
+
+
+class PagesSession(RemoteSession):
+    """One episode on the original's pages, as the store plays in parity mode. The reward is the server's."""
+
+    def __init__(self, store: RemoteStore, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> None:
+        """Opens the start page."""
+        for name, wanted in (("reward", rules["reward"]), ("observation_mode", rules["mode"])):
+            if wanted in ("tiered", "success", "short"):
+                told = f"{name}={wanted!r} needs a webshop-server, and {store.address} has the original's pages only"
+                raise ValueError(f"{told}; use {'webshop' if name == 'reward' else 'text'!r}")
+        self.goal = _find_goal(store, split, asked)
+        self._fixed = _name_for(self.goal)
+        super().__init__(store, split, asked, rules)
+
+    def picture(self, hits: int) -> str:
+        """Nothing: pages name pictures on other servers, from which nothing is fetched."""
+        return ""
+
+    def _open(self) -> Answer:
+        self._page, self._state = ShopPage(*self.store.page("GET", f"/{self._fixed}")), START
+        if not self._page.is_start:
+            raise self.store.no_page(self._page.html)
+        self._opened, self._task = (os.getpid(), self._fixed), (self.goal, self._page.instruction or "")
+        return self._answer(valid=False, effective=False)
+
+    def _send(self, action: str) -> Answer:
+        state, event = self._page.act(self._state, action, parity=True)
+        searched = " ".join(state.keywords) if event == "searched" else None
+        if event == INVALID or (searched is not None and not searched.strip()):
+            return self._answer(valid=False, effective=False)
+        if searched is not None:
+            found = self.store.page("POST", f"/{self._fixed}", {"search_query": searched})
+        else:
+            _, label = read_action(action, parity=True)
+            found = self.store.page(*self._page.targets[label], near=self._page.address)
+        page, before = ShopPage(*found), self._state
+        if page.reward is None if event == "bought" else page.instruction != self.instruction:
+            raise self.store.no_page(page.html)
+        self._page, self._state = page, state
+        return self._answer(valid=True, effective=state != before)
+
+    def _answer(self, valid: bool, effective: bool) -> Answer:
+        page, state = self._page, self._state
+        score = page.reward if state.kind == "done" else None
+        labels = page.clickables(state, parity=True)
+        observation = address = url(state, str(self.goal))
+        if self._rules["mode"] == "html":
+            observation = page.html
+        elif self._rules["mode"] != "url":
+            shown: Sequence[Piece] = page.pieces if score is None else [*receipt(state, score)]
+            observation = written(shown, self._rules["mode"], address, state.seen)
+        return Answer(
+            observation=observation + (actions_line(state, labels, parity=True) if self._rules["show_actions"] else ""),
+            url=address,
+            reward=score or 0.0,
+            done=score is not None,
+            valid=valid,
+            effective=effective,
+            task_score=score or 0.0,
+            success=score == 1.0,
+            available_actions=AvailableActions(state.kind == "start", tuple(labels)),
+            reward_parts=() if score is None else (("total", score),),
+            faults=() if score in (None, 1.0) else ("wrong purchase",),
+        )
+
+
+def _find_goal(store: RemoteStore, split: str, asked: Mapping[str, int]) -> int:
+    """The number of the goal that is asked for."""
+    if "goal" in asked:
+        return asked["goal"]
+    splits = store.about()["splits"]
+    if split not in splits:
+        raise ValueError(f"split={split!r} is not known on pages; use one of {', '.join(splits)}")
+    index = asked.get("index", int(random.Random(asked.get("seed")).random() * splits[split]))
+    if index >= splits[split]:
+        raise ValueError(f"index={index} does not exist; split {split!r} of this server has {splits[split]} goals")
+    return {"eval": TEST, "train": EVALUATION}.get(split, 0) + index
+
+
+def _name_for(goal: int) -> str:
+    """A session's name that the original and our server understand, and that no other client has."""
+    return f"{secrets.token_hex(6)}_fixed_{goal}"

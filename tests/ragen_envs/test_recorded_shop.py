@@ -7,7 +7,7 @@ import pytest
 
 from ragen_envs import best_action
 from ragen_envs.webshop import RecordedShop, WebShop
-from ragen_envs.webshop.local import ShopError
+from ragen_envs.webshop.env import ShopError
 from ragen_envs.webshop.recorded import requests_of
 from ragen_envs.webshop.shoppers import scripted_shop_action
 from tests.support.ragen_envs.shop_recording import recording

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.local import LocalStore
+from ragen_envs.webshop.env import LocalStore
 from ragen_envs.webshop.shoppers import search_for
 from webshop_server.store.answer import AvailableActions
 

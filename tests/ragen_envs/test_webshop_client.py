@@ -12,8 +12,7 @@ from flask import Flask
 
 from ragen_envs.oracles import best_action
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.pages import PagesSession, ShopPage
-from ragen_envs.webshop.remote import ShopServerError
+from ragen_envs.webshop.remote import PagesSession, ShopPage, ShopServerError
 from ragen_envs.webshop.shoppers import random_shop_action
 from tests.support.ragen_envs import shop_http
 from tests.support.ragen_envs.shop_http import Faulty, connected, httpd
@@ -44,7 +43,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     monkeypatch.setattr("ragen_envs.webshop.remote.WAITS", (0.1, 0.2, 0.4))
     monkeypatch.setattr("time.sleep", waited.append)
-    monkeypatch.setattr("ragen_envs.webshop.pages._COUNTED", {})
+    monkeypatch.setattr("ragen_envs.webshop.remote._COUNTED", {})
     return waited
 
 
