@@ -153,9 +153,7 @@ class RemoteStore:
     def _client(self) -> httpx.Client:
         return _client(self.address, os.getpid())
 
-    def page(
-        self, method: str, address: str, form: Mapping[str, str] | None = None, near: str = ""
-    ) -> tuple[str, str]:
+    def page(self, method: str, address: str, form: Mapping[str, str] | None = None, near: str = "") -> tuple[str, str]:
         """Asks for a page once, and follows where the server sends on; returns the page's source and its address.
 
         `address` is from the root or, as a link has it, from the page `near`.

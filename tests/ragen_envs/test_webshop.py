@@ -44,45 +44,21 @@ def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
     assert after[-1]["task_score"] == info["task_score"]
 
 
-def test_success_is_a_score_of_one_whatever_is_paid() -> None:
-    goal = TOY.shop.goal(3)
-    for reward in ("fixed", "webshop", "tiered", "success"):
-        env = WebShop(catalog="toy", reward=reward)
-        env.reset(options={"goal": 3})
-        total = 0.0
-        for action in (
-            search_for(goal.name),
-            f"click[{goal.asin}]",
-            "click[features]",
-            "click[< prev]",
-            "click[Buy Now]",
-        ):
-            _, paid, terminated, _, info = env.step(action)
-            total += paid
-        assert (terminated, info["success"], info["task_score"]) == (True, True, 1.0)
-        assert total == pytest.approx(1.0)
-        assert (paid == 1.0) == (reward != "tiered")  # credit on the way
-
-
 def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> None:
     """Regression: `buy[…]` was no action."""
     assert not env.step("buy[now]")[-1]["action_is_valid"]
     asins = env.step("search[shoe]")[-1]["available_actions"].buyable
-    assert len(asins) == 10 and set(asins) < set(env.session.answer.available_actions.clickables)
-    assert not env.step("buy[b000000000]")[-1]["action_is_valid"]
-    assert not env.step("buy[now]")[-1]["action_is_valid"]
+    assert len(asins) == 10 and not env.step("buy[now]")[-1]["action_is_valid"]
     clicked = [env.step(f"click[{asins[1]}]"), env.step("click[buy now]")][-1]
     for actions in (
         (f"buy[{asins[1].upper()}]",),
-        (f"click[{asins[1]}]", f"buy[ {asins[1]} ]"),
-        (f"click[{asins[1]}]", "click[features]", f"buy[{asins[1]}]"),
+        (f"click[{asins[1]}]", "click[features]", f"buy[ {asins[1]} ]"),
         (f"click[{asins[1]}]", "buy[now]"),
     ):
         env.reset(options={"goal": 0})
         env.step("search[shoe]")
         assert [env.step(action) for action in actions][-1] == clicked
     assert clicked[-1]["purchased"] and clicked[-1]["available_actions"] == AvailableActions(False, ())
-    assert not env.step(f"buy[{asins[1]}]")[-1]["action_is_valid"]  # bought once
 
 
 def test_only_valid_actions_count_towards_the_limit() -> None:
@@ -115,6 +91,15 @@ def test_goals_are_drawn_from_the_split_and_the_seed() -> None:
     assert env.reset()[1] == twin.reset()[1]  # the option does not shift later starts
 
 
+def test_searches_in_a_row_are_a_loop(env: WebShop) -> None:
+    told = [env.step(f"search[{words}]")[-1]["faults"] for words in ("a", "b")]
+    assert (told, env.step("search[c]")[-1]["faults"]) == ([("no purchase",)] * 2, ("no purchase", "search loop"))
+    env.reset(options={"goal": 0})
+    for action in ("search[shoe]", "click[next >]"):
+        assert env.step(action)[-1]["faults"] == ("no purchase",)
+    assert env.step("search[shoe]")[-1]["faults"] == ("no purchase", "search loop")
+
+
 def buy(env: ToyShop, goal: int, looks: str) -> tuple[str, ...]:
     """The faults of buying the first product that looks so."""
     env.reset(options={"goal": goal})
@@ -132,9 +117,6 @@ def test_a_toy_purchase_lacks_what_it_lacks() -> None:
     assert buy(env, 57, "small blue clothing")[0] == "wrong size"
     assert buy(env, 57, "small red shoe")[:3] == ("wrong kind", "wrong color", "wrong size")
     cheap = next(goal for goal in env.store.shop.goals if goal.price_upper < 60)
-    size, color, *_, kind = next(
-        product.title.lower().split()
-        for product in env.store.shop.catalog.products()
-        if product.price > 100 and product.query == cheap.query
-    )
+    titles = (one.title for one in env.store.shop.catalog.products() if one.price > 100 and one.query == cheap.query)
+    size, color, *_, kind = next(titles).lower().split()
     assert buy(env, cheap.id, f"{size} {color} {kind}")[-1] == "too dear"
