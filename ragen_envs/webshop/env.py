@@ -5,7 +5,6 @@ else the pages of a server (`remote`). The store decides what is on a page, what
 `webshop_server.goals`), and what products look like.
 """
 
-import abc
 import os
 import re
 import threading
@@ -33,8 +32,8 @@ from ragen_envs.webshop.thoughts import shop_thought
 from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 
 if TYPE_CHECKING:
-    from ragen_envs.webshop.remote import RemoteStore
-    from webshop_server.store.shop import Episode, Shop
+    from ragen_envs.webshop.remote import RemoteSession, RemoteStore
+    from webshop_server.store.shop import Shop
 
 SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
 """Splits of a store. A server that has only pages knows those without "_by_product"; `reset` says so."""
@@ -50,46 +49,12 @@ _SIDE = 336  # pixels of a picture: 12 × 12 parts of 28, as Qwen2.5-VL sees the
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
-
 _SHOPS: dict[tuple["LocalStore", int], "Shop"] = {}  # by settings and process: what a shop has open survives no fork
 _LOCKS: dict[tuple["LocalStore", int], threading.Lock] = {}
 
 
 class ShopError(EnvError, ValueError):
     """No store or recording can be opened with these settings, or it has no such goal; the message says why."""
-
-
-class Session(abc.ABC):
-    """One episode in a store.
-
-    Attributes:
-        goal: Its number.
-        instruction: What is asked for.
-        answer: The store's last answer.
-        played: The valid actions so far.
-        episode: Where it stands, if the store is in this process; else there is none.
-    """
-
-    goal: int
-    instruction: str
-    answer: Answer
-    played: tuple[str, ...] = ()
-    episode: "Episode"
-
-    def step(self, action: str) -> Answer:
-        """Carries out an action, any text that UTF-8 can write; returns the store's answer, which is also kept."""
-        self.answer = self._carried_out(action)
-        if self.answer.valid:
-            self.played = (*self.played, action)
-        return self.answer
-
-    @abc.abstractmethod
-    def picture(self, hits: int) -> str:
-        """The page as an SVG document: its product, or at most `hits` results; "" where there is no drawing."""
-
-    @abc.abstractmethod
-    def _carried_out(self, action: str) -> Answer:
-        """The store's answer to an action."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +92,7 @@ class LocalStore:
         """Facts about the store; see `WebShop.about`."""
         return self.shop.about()
 
-    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> Session:
+    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "LocalSession":
         """Begins an episode; see `Shop.find_goal` and `Rules`. A `ShopError` if there is no such goal."""
         try:
             return LocalSession(self, self.shop.find_goal(split, **asked), rules)
@@ -135,8 +100,16 @@ class LocalStore:
             raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
 
 
-class LocalSession(Session):
-    """One episode in the store of this process."""
+class LocalSession:
+    """One episode in the store of this process.
+
+    Attributes:
+        goal: Its number.
+        instruction: What is asked for.
+        episode: Where it stands.
+        answer: The store's last answer.
+        played: The valid actions so far.
+    """
 
     def __init__(self, store: LocalStore, goal: int, rules: Mapping[str, Any]) -> None:
         """Begins."""
@@ -146,15 +119,20 @@ class LocalSession(Session):
         self.instruction = store.shop.goal(goal).instruction
         self.episode = store.shop.start(goal, Rules(**rules))
         self.answer = store.shop.answer(self.episode)
+        self.played: tuple[str, ...] = ()
 
-    def picture(self, hits: int) -> str:
-        """See `Session.picture`."""
-        return self.store.shop.picture(self.episode, hits)
-
-    def _carried_out(self, action: str) -> Answer:
+    def step(self, action: str) -> Answer:
+        """Carries out an action, any text that UTF-8 can write; returns the store's answer, which is also kept."""
         shop = self.store.shop
         self.episode = shop.step(self.episode, action)
-        return shop.answer(self.episode)
+        self.answer = shop.answer(self.episode)
+        if self.answer.valid:
+            self.played = (*self.played, action)
+        return self.answer
+
+    def picture(self, hits: int) -> str:
+        """The page as an SVG document: its product, or at most `hits` results; "" where there is no drawing."""
+        return self.store.shop.picture(self.episode, hits)
 
 
 def asked_goal(options: Mapping[str, Any]) -> dict[str, int]:
@@ -308,7 +286,7 @@ class WebShop(TextEnv):
         self._rules = {"mode": observation_mode, "reward": reward, "parity": self.parity}
         self._rules["show_actions"] = bool(show_actions)
         self._max_steps, self._steps = max_steps, 0
-        self._session: Session | None = None
+        self._session: LocalSession | RemoteSession | None = None
 
     @property
     def instruction(self) -> str:
@@ -352,7 +330,7 @@ class WebShop(TextEnv):
         return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
-    def session(self) -> Session:
+    def session(self) -> "LocalSession | RemoteSession":
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")

@@ -22,7 +22,6 @@ from bs4 import BeautifulSoup
 from bs4.element import Comment
 
 from ragen_envs.errors import EnvError
-from ragen_envs.webshop.env import Session
 from webshop_server.store.answer import Answer, AvailableActions
 from webshop_server.store.page_text import Piece, Role, receipt, url, written
 from webshop_server.store.shop import actions_line
@@ -132,7 +131,7 @@ class RemoteStore:
             raise self.no_page(html)
         return True
 
-    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> Session:
+    def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "RemoteSession":
         """Begins an episode.
 
         Args:
@@ -197,14 +196,17 @@ class RemoteStore:
         return ShopServerError(f"{self.address} shows no page of a shop: {html.strip()[:80]!r}; {REMEDY}")
 
 
-class RemoteSession(Session):
+class RemoteSession:
     """One episode in a `webshop-server`: a session that survives a lost connection. See `RemoteStore.start`.
 
     The goal and the actions decide everything that happens in the store, and a session remembers both. If the server
     has lost it, or an answer was lost so that it is unknown whether the action was carried out, it opens a new one and
     plays the same actions there. Copies, pickles and forked processes do the same at their first use; they share
-    nothing. The first page tells the store about itself.
+    nothing. The first page tells the store about itself. Its attributes are those of a `LocalSession`, but no episode.
     """
+
+    goal: int
+    instruction: str
 
     def __init__(self, store: RemoteStore, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> None:
         """Opens the start page."""
@@ -212,6 +214,7 @@ class RemoteSession(Session):
         self._query = {"split": split, **asked, **rules}
         self._opened: tuple[int, str] | None = None  # process, name of the session in the server
         self._task: tuple[int, str] | None = None  # number of the goal, and what is asked for
+        self.played: tuple[str, ...] = ()
         self.answer = store.patiently(self._open)
         assert self._task is not None
         self.goal, self.instruction = self._task
@@ -221,17 +224,21 @@ class RemoteSession(Session):
         """Without the session in the server, which belongs to the original."""
         return {**self.__dict__, "_opened": None}
 
+    def step(self, action: str) -> Answer:
+        """Carries out an action; see `LocalSession.step`. A `ShopServerError` if that cannot be."""
+        self.answer = self._in_session(lambda: self._send(action))
+        if self.answer.valid:
+            self.played = (*self.played, action)
+        return self.answer
+
     def picture(self, hits: int) -> str:
-        """See `Session.picture`."""
+        """See `LocalSession.picture`."""
         return self._in_session(lambda: self.store.page("GET", f"/drawing/{self._name}.svg?hits={hits}")[0])
 
     @property
     def _name(self) -> str | None:
         """Name of the session in the server; None if there is none, or if it belongs to the parent of this process."""
         return self._opened[1] if self._opened is not None and self._opened[0] == os.getpid() else None
-
-    def _carried_out(self, action: str) -> Answer:
-        return self._in_session(lambda: self._send(action))
 
     def _in_session(self, ask: Callable[[], Result]) -> Result:
         """Asks, in a new session if the server has lost the old one."""

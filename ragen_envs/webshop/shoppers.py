@@ -8,12 +8,12 @@ process.
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from ragen_envs.webshop.env import WebShop
+    from ragen_envs.webshop.env import LocalSession, WebShop
     from ragen_envs.webshop.toy_shop import ToyShop
     from webshop_server.goals.goals import Goal
     from webshop_server.store.shop import Shop
@@ -146,7 +146,7 @@ def scripted_shop_action(env: "WebShop") -> str:
 
 def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
     """The shop, the goal and the page of an episode; a `HiddenGoalError` if the store is not in this process."""
-    shop, session = env.store.shop, env.session
+    shop, session = env.store.shop, cast("LocalSession", env.session)
     return shop, shop.goal(session.goal), session.episode.state
 
 
