@@ -135,18 +135,6 @@ class LocalSession:
         return self.store.shop.picture(self.episode, hits)
 
 
-def asked_goal(options: Mapping[str, Any]) -> dict[str, int]:
-    """The goal that options of `reset` name: by "goal", by "index", or not at all.
-
-    Raises:
-        ValueError: If a number is wrong, or two goals are named.
-    """
-    asked = {name: checked_number(name, options[name]) for name in ("goal", "index") if options.get(name) is not None}
-    if len(asked) > 1:
-        raise ValueError(f"options {asked} name two goals; give one of them")
-    return asked
-
-
 class WebShop(TextEnv):
     """Buy what is asked for in an online store.
 
@@ -367,11 +355,14 @@ class WebShop(TextEnv):
         return self._session.answer.observation
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
-        """What names the goal; `drawn` is a random number below 2³¹."""
-        asked = asked_goal(options)
+        """What names the goal: "goal", "index" or "seed". `drawn` is a random number below 2³¹."""
+        given = {name: options[name] for name in ("goal", "index") if options.get(name) is not None}
+        asked = {name: checked_number(name, number) for name, number in given.items()}
+        if len(asked) > 1:
+            raise ValueError(f"options {asked} name two goals; give one of them")
         if asked or self._reset_seed is None or not self.split.startswith(("test", "eval")):
             return asked or {"seed": drawn}
-        goals = self.about()["splits"].get(self.split, 0)  # without any the store says what is wrong
+        goals = self.count()  # without any the store says what is wrong
         return {"index": self._reset_seed % goals} if goals else {"seed": drawn}
 
     def _parse_action(self, text: str) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop.env import WebShop, asked_goal
+from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     SEPARATOR,
@@ -29,10 +29,10 @@ from ragen_envs.webshop.thoughts import toy_thought
 from webshop_server.store.answer import AvailableActions
 
 SHOWN = 5
-SPLITS = ("all", "train", "eval")
-TASKS = range(384)
-EVALUATION_TASKS = tuple(random.Random(42).sample(TASKS, 256))
-"""The tasks that are kept for evaluation, in the order of its prompts."""
+_TASKS = range(384)
+_KEPT = random.Random(42).sample(_TASKS, 256)
+SPLITS = {"all": _TASKS, "train": [task for task in _TASKS if task not in _KEPT], "eval": _KEPT}
+"""Tasks by split; those for evaluation in the order of its prompts."""
 
 _TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
 _ACTION = re.compile(rf"(search|click|filter|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
@@ -60,9 +60,9 @@ class ToyShop(WebShop):
     draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
 
     ## Starting State
-    A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256, in the
-    order of `EVALUATION_TASKS`, so that 256 seeds in a row play each once; a reset without a seed draws one.
-    ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task number i of the split.
+    A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256, so
+    that 256 seeds in a row play each once; a reset without a seed draws one. ``options={"goal": i}`` plays task number
+    i of all, ``options={"index": i}`` task number i of the split.
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
@@ -117,9 +117,6 @@ class ToyShop(WebShop):
         super().__init__("toy", reward=reward, max_steps=max_steps, human_goals=True, render_mode=render_mode)
         self.observation_space = AnyText(4096, min_length=0, charset=TEXT_CHARSET)
         self.split = split
-        self._goals = EVALUATION_TASKS
-        if split != "eval":
-            self._goals = tuple(task for task in TASKS if split == "all" or task not in EVALUATION_TASKS)
 
     @property
     def instruction(self) -> str:
@@ -133,7 +130,7 @@ class ToyShop(WebShop):
 
     def count(self) -> int:
         """Number of tasks of the split."""
-        return len(self._goals)
+        return len(SPLITS[self.split])
 
     def best_action(self, actions_left: int) -> str:
         """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
@@ -164,7 +161,7 @@ class ToyShop(WebShop):
             return f"buy:{self.hits[0].asin}"
         shop, goal, _ = known(self)
         right = _looks(goal.name)
-        others = rng.integers(len(TASKS), size=len(right))
+        others = rng.integers(len(_TASKS), size=len(right))
         mistaken = [_looks(shop.goal(int(other)).name)[slot] for slot, other in enumerate(others)]
         words = [drawn if rng.random() < noise else word for word, drawn in zip(right, mistaken, strict=True)]
         return f"search:{' '.join(words)}"
@@ -178,14 +175,13 @@ class ToyShop(WebShop):
         return f"Wanted: {self.session.instruction}"
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
-        asked = asked_goal(options)
+        asked = super()._goal_for(options, drawn)
         if "goal" in asked:
             return asked
-        number = drawn if self.split != "eval" or self._reset_seed is None else self._reset_seed
-        index, goals = asked.get("index", number % self.count()), self.count()
+        index, goals = asked.get("index", drawn % self.count()), self.count()
         if index >= goals:
             raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {goals - 1}")
-        return {"goal": self._goals[index]}
+        return {"goal": SPLITS[self.split][index]}
 
     def _parse_action(self, text: str) -> str | None:
         match = _ACTION.fullmatch(text.strip())

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ragen_envs.webshop.thoughts import consistency
-from ragen_envs.webshop.toy_shop import EVALUATION_TASKS, ToyShop
+from ragen_envs.webshop.toy_shop import SPLITS, ToyShop
 from webshop_server.store.answer import AvailableActions
 
 
@@ -53,8 +53,8 @@ def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
 
 
 def test_256_evaluation_prompts_are_always_the_same() -> None:
-    kept = EVALUATION_TASKS
-    assert kept[:5] == (327, 57, 12, 379, 140)
+    kept = SPLITS["eval"]
+    assert kept[:5] == [327, 57, 12, 379, 140]
     assert len(set(kept)) == 256 and set(kept) <= set(range(384))
     evaluation, training = ToyShop(split="eval"), ToyShop(split="train")
     prompts = []
