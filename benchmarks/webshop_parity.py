@@ -28,7 +28,7 @@ from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import RewardMode, purchase_price, score
 from webshop_server.search.index import SearchIndex, document_text
 from webshop_server.store.page_text import PageText, observation, url
-from webshop_server.store.state import START, ProductSource, Store
+from webshop_server.store.state import START, Store
 from webshop_server.store.winnable import is_winnable
 from webshop_server.text.analyzer import tokens
 
@@ -163,7 +163,7 @@ def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
     return tally.counts()
 
 
-def recorded_goal(catalog: ProductSource, record: dict[str, Any]) -> Goal:
+def recorded_goal(catalog: Catalog, record: dict[str, Any]) -> Goal:
     """A goal as the original had it; each process of the original drew a new price bound."""
     own = catalog.product(record["asin"])
     options = record["goal_options"]

@@ -286,8 +286,9 @@ class RemoteSession:
         if found is None and self._task is None:
             self.store.has_only_pages = ShopPage(html).is_start
         try:
-            carried = json.loads(found[1]) if found else {}
-            task, answer = (carried["goal"], carried["instruction"]), Answer.read(carried)
+            text = found[1] if found else "{}"
+            carried = json.loads(text)
+            task, answer = (carried["goal"], carried["instruction"]), Answer.read(text)
         except (KeyError, TypeError, ValueError) as error:
             raise self.store.no_page(html) from error
         if self._task not in (None, task):

@@ -34,7 +34,7 @@ def toy() -> Flask:
 
 @pytest.fixture(scope="module")
 def pages() -> Any:
-    return shop_http.original(reveal_goals=True)
+    return shop_http.original()
 
 
 @pytest.fixture(autouse=True)

@@ -2,49 +2,42 @@
 
 The addresses are the original's: a path carries all of a page's state, GET and POST do the same, `/fixed_17` plays goal
 17, and a session's goal follows from its name. A program may begin a session with rules of its own, in the query of its
-start page (`requests.asked_for`); then each of its pages carries the store's answer as JSON in the element `#webshop`,
-and the field `action` that is sent to the start page is carried out. A session buys once. Anybody can buy for goal 17
-while others shop for it, so the page of a purchase shows the goal only with `--reveal-goals`.
+start page (`_asked_for`); then each of its pages carries the store's answer as JSON in the element `#webshop`, and the
+field `action` that is sent to the start page is carried out. A session buys once. Anybody can buy for goal 17 while
+others shop for it, so the page of a purchase does not show the goal.
 """
 
+import ast
 import hashlib
+import json
 import logging
 import random
+import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
-from flask import Flask, Response, redirect, request
+from flask import Flask, Response, abort, redirect, request
 from flask.typing import ResponseReturnValue
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
+from werkzeug.routing import BaseConverter, IntegerConverter
 
 from webshop_server.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import GoalError, UnknownGoalError
+from webshop_server.goals.goals import SPLITS, GoalError, UnknownGoalError
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
-from webshop_server.server import requests
-from webshop_server.server.requests import refuse
-from webshop_server.server.sessions import (
-    MAX_SESSIONS,
-    BusySessionError,
-    Sessions,
-    UnknownSessionError,
-    Visit,
-    private_folder,
-)
-from webshop_server.store.filters import Filter
-from webshop_server.store.links import Links
-from webshop_server.store.page_html import Receipt
+from webshop_server.server.sessions import MAX_SESSIONS, Sessions, UnknownSessionError, Visit, private_folder
+from webshop_server.store.answer import MODES, REWARDS
+from webshop_server.store.page_html import Links
 from webshop_server.store.page_text import PageText
 from webshop_server.store.pictures import svg
-from webshop_server.store.shop import Rules, Shop, open_shop
-from webshop_server.store.state import PAGE_SIZE, START, PageKind, PageState
+from webshop_server.store.shop import Episode, Rules, Shop, open_shop
+from webshop_server.store.state import CONTROL, MAX_QUERY, PAGE_SIZE, START, PageState
 
-_BOTH = ("GET", "POST")
-_FORM_FILTERS = {"price_max": "price<=", "category": "category=", "color": "color="}
+MAX_BODY = 64 * 1024  # bytes
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
@@ -53,9 +46,25 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_LONGEST_ACTION = 4000  # characters
-_FORMAT = 3  # of what is kept of sessions
+_LONGEST_ACTION = _LONGEST_LITERAL = 4000  # characters
+_FORMAT = 4  # of what is kept of sessions
+_FIXED = re.compile(r"(?:.*_)?(\d{1,9})", re.ASCII)
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_NUMBERS = ("goal", "index", "seed")
+_CHOICES = {"split": SPLITS, "mode": MODES, "reward": REWARDS, "parity": ("0", "1"), "show_actions": ("0", "1")}
 _log = logging.getLogger(__name__)
+
+
+class _Name(BaseConverter):
+    """The name of a session, in an address."""
+
+    regex = r"[A-Za-z0-9_.~:@-]{1,128}"
+
+
+class _Page(IntegerConverter):
+    """The number of a page of results, in an address."""
+
+    regex = r"[1-9][0-9]{0,5}"
 
 
 def create_app(
@@ -65,8 +74,6 @@ def create_app(
     human_goals: bool = False,
     reward_mode: RewardMode = "webshop",
     nouns: str | None = None,
-    show_attributes: bool = False,
-    reveal_goals: bool = False,
     cache_dir: str | Path | None = None,
     sessions: str | Path | None = None,
     max_sessions: int = MAX_SESSIONS,
@@ -79,13 +86,10 @@ def create_app(
         human_goals: Whether the tasks are those that people wrote.
         reward_mode: How purchases are scored where a session does not say so itself.
         nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
-        show_attributes: Whether product pages have a page of attributes.
-        reveal_goals: Whether the page of a purchase tells the goal and the parts of its score. Everyone can then learn
-            any goal: goals are numbered, and `/fixed_17` plays number 17.
         cache_dir: Where files made from the catalogue go; None for beside it.
         sessions: The file that keeps sessions, in a folder that only this user can write. None for one among the
             temporary files, which all processes of this user share that serve the same goals by the same rules.
-        max_sessions: About how many sessions are kept.
+        max_sessions: How many sessions are kept.
 
     Raises:
         CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
@@ -94,227 +98,247 @@ def create_app(
     """
     if reward_mode not in REWARD_MODES:
         raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
-    shop = open_shop(
-        catalog, seed=seed, human_goals=human_goals, nouns=nouns, show_attributes=show_attributes, cache_dir=cache_dir
-    )
+    shop = open_shop(catalog, seed=seed, human_goals=human_goals, nouns=nouns, cache_dir=cache_dir)
     if sessions is None:
-        kind = (_FORMAT, shop.catalog.hash, seed, human_goals, nouns, show_attributes, reward_mode)
+        kind = (_FORMAT, shop.catalog.hash, seed, human_goals, nouns, reward_mode)
         sessions = private_folder() / f"{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}.sqlite"
-    kept = Sessions(sessions, max_sessions)
-    pages = Pages(shop, kept, reward_mode, reveal_goals)
     app = Flask(__name__)
-    app.config["MAX_CONTENT_LENGTH"] = requests.MAX_BODY
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.merge_slashes = False  # a search may have "//" in it
-    pages.add_to(app)
+    app.url_map.converters |= {"name": _Name, "page": _Page}
+    _add_pages(app, shop, Sessions(sessions, max_sessions), Rules(reward=reward_mode, parity=True))
     _add_errors(app, shop)
-    app.after_request(_add_headers)
+
+    @app.after_request
+    def guarded(response: Response) -> Response:
+        response.headers.update(_HEADERS)
+        if response.mimetype == "text/html":
+            response.headers["Cache-Control"] = "no-store"
+        return response
+
     return app
 
 
-class Pages:
-    """The routes. One object serves all threads."""
+def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None:
+    """Adds the routes; `rules` are those of sessions that do not say so themselves."""
+    address = "<name:session>/<asin>/<path:keywords>/<page:page>"
 
-    def __init__(self, shop: Shop, sessions: Sessions, formula: RewardMode, reveal_goals: bool) -> None:
-        """Keeps what the routes need; see `create_app`."""
-        self._shop, self._sessions, self._reveal_goals = shop, sessions, reveal_goals
-        self._rules = Rules(reward=formula, parity=True)
+    def route(address: str) -> Any:
+        return app.route(address, methods=["GET", "POST"])
 
-    def add_to(self, app: Flask) -> None:
-        """Adds the routes; `/<session_id>` takes every path of one part that is left."""
-        add = app.add_url_rule
-        item = "<session_id>/<asin>/<path:keywords>/<page>"
-        add("/", view_func=self.home, methods=_BOTH)
-        add("/healthz", view_func=self.healthz)
-        add("/robots.txt", view_func=lambda: Response("User-agent: *\nDisallow: /\n", mimetype="text/plain"))
-        add("/favicon.ico", endpoint="icon", view_func=lambda: app.send_static_file("icon.svg"))
-        add("/picture/<asin>.svg", view_func=self.picture)
-        add("/drawing/<session_id>.svg", view_func=self.drawing)
-        add("/<session_id>", view_func=self.start, methods=_BOTH)
-        add("/search_results/<session_id>/<path:keywords>/<page>", view_func=self.results, methods=_BOTH)
-        add(f"/item_page/{item}/<options>", view_func=self.item, methods=_BOTH)
-        add(f"/item_sub_page/{item}/<sub_page>/<options>", endpoint="sub_page", view_func=self.item, methods=_BOTH)
-        add("/done/<session_id>/<asin>/<options>", view_func=self.done, methods=_BOTH)
+    def shown(name: str, visit: Visit, state: PageState) -> Response:
+        """A page of a session, with the store's answer in it where the session has rules of its own."""
+        episode, carried, code = visit.episode, "", ""
+        goal, parts = shop.goal(episode.goal), episode.parts if state.kind == "done" else None
+        if visit.carries:
+            facts = {"store": shop.about()} if state.kind == "start" else {}
+            told = shop.answer(replace(episode, state=state))
+            carried = told.as_json(goal=goal.id, instruction=goal.instruction, **facts)
+        if parts is not None:  # the code a paid worker would hand in
+            code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
+        score = None if parts is None else parts.total
+        page = PageText(goal.instruction, name, score, parity=episode.rules.parity, people=True)
+        return _html(shop.html.render(state, page, code, carried))
 
-    def home(self) -> ResponseReturnValue:
+    @route("/")
+    def home() -> ResponseReturnValue:
         """A new session for every visitor. The original sends all of them to the same one."""
         return redirect(f"/{secrets.token_urlsafe(24)}")
 
-    def healthz(self) -> Mapping[str, bool]:
+    @app.route("/healthz")
+    def healthz() -> Mapping[str, bool]:
         """Whether episodes can be played: the store is open, and sessions can be kept."""
-        self._sessions.check()
+        sessions.put("", Visit(Episode(0)))  # no session has this name
         return {"ready": True}
 
-    def start(self, session_id: str) -> ResponseReturnValue:
+    @app.route("/robots.txt")
+    def robots() -> Response:
+        return Response("User-agent: *\nDisallow: /\n", mimetype="text/plain")
+
+    @app.route("/favicon.ico")
+    def icon() -> Response:
+        return app.send_static_file("icon.svg")
+
+    @app.route("/picture/<asin>.svg")
+    def picture(asin: str) -> Response:
+        """A drawing of a product."""
+        drawing = svg(shop.catalog.product(asin), request.args.get("color", "")[:60])
+        return Response(drawing, mimetype="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
+
+    @app.route("/drawing/<name:session>.svg")
+    def drawing(session: str) -> Response:
+        """A drawing of what the page of an episode shows."""
+        hits = request.args.get("hits", "10")
+        if hits not in map(str, range(1, PAGE_SIZE + 1)):
+            abort(400, f"hits {hits[:20]!r} is not a number from 1 to {PAGE_SIZE}")
+        return Response(shop.picture(sessions.update(session).episode, int(hits)), mimetype="image/svg+xml")
+
+    @route("/<name:session>")
+    def start(session: str) -> ResponseReturnValue:
         """The start page; with a query from its form, the way to the results; with an action, where it leads.
 
         Asking for the head begins nothing.
         """
-        name = requests.session_name(session_id)
-        if "action" in request.form:
-            return self._act(name, request.form["action"])
-        visit = self._fresh(name)
-        if request.method == "HEAD":
-            return self._page(name, visit, START)
-        if visit.carries:
-            self._sessions.put(name, visit)
-        else:
-            visit = self._sessions.begin(name, visit)
-        query = request.form.get("search_query", "")
-        if query.strip():
-            requests.check_query(query)
-            return redirect(Links(name, PageState("results", tuple(query.lower().split(" ")), 1)).results())
-        return self._page(name, visit, START)
+        if (action := request.form.get("action")) is not None:
+            visit = sessions.update(session, lambda visit: acted(visit, action))
+            return shown(session, visit, visit.episode.state)
+        visit = begun = fresh(session)
+        if request.method != "HEAD":  # a visitor who comes back goes on
+            goes_on = not begun.carries
+            visit = sessions.update(session, lambda old: old if goes_on and not old.episode.done else begun, begun)
+        if (query := request.form.get("search_query", "")).strip():
+            words = _checked(tuple(query.lower().split(" ")))
+            return redirect(Links(session, PageState("results", words, 1)).results())
+        return shown(session, visit, START)
 
-    def _fresh(self, name: str) -> Visit:
+    def fresh(name: str) -> Visit:
         """A new session, by the rules of the query or, without one, by its name."""
-        try:
-            if request.args:
-                split, asked, rules = requests.asked_for(request.args.to_dict(), self._rules.reward)
-                return Visit(self._shop.start(self._shop.find_goal(split, **asked), rules), carries=True)
-            number = requests.fixed_goal(name)
-            if number is None:
-                digest = hashlib.sha256(f"{self._shop.catalog.hash} {name}".encode()).digest()
-                number = self._shop.goals.sample(random.Random(int.from_bytes(digest[:8], "big")))
-            return Visit(self._shop.start(number, self._rules))
-        except (GoalError, UnknownGoalError) as error:
-            refuse(404, str(error))
+        if request.args:
+            split, asked, own = _asked_for(request.args.to_dict(), rules.reward)
+            return Visit(shop.start(shop.find_goal(split, **asked), own), carries=True)
+        if "fixed" not in name:
+            digest = hashlib.sha256(f"{shop.catalog.hash} {name}".encode()).digest()
+            return Visit(shop.start(shop.goals.sample(random.Random(int.from_bytes(digest[:8], "big"))), rules))
+        if (number := _FIXED.fullmatch(name)) is None:
+            abort(404, f"the name {name!r} has 'fixed' in it but no number after its last '_'")
+        return Visit(shop.start(int(number[1]), rules))
 
-    def _act(self, name: str, action: str) -> Response:
+    def acted(visit: Visit, action: str) -> Visit:
         """Carries out an action of a session with rules of its own."""
         if len(action) > _LONGEST_ACTION:
-            refuse(400, f"an action has at most {_LONGEST_ACTION} characters, this has {len(action)}")
+            abort(400, f"an action has at most {_LONGEST_ACTION} characters, this has {len(action)}")
+        if not visit.carries:
+            abort(400, "an action is for a session that began with rules, such as /NAME?goal=17&mode=text")
+        return replace(visit, episode=shop.step(visit.episode, action))
 
-        def act(visit: Visit) -> Visit:
-            if not visit.carries:
-                refuse(400, "an action is for a session that began with rules, such as /NAME?goal=17&mode=text")
-            return replace(visit, episode=self._shop.step(visit.episode, action))
-
-        visit = self._changed(name, act)
-        return self._page(name, visit, visit.episode.state)
-
-    def results(self, session_id: str, keywords: str, page: str) -> Response:
+    @route("/search_results/<name:session>/<path:keywords>/<page:page>")
+    def results(session: str, keywords: str, page: int) -> Response:
         """A page of results; one after the last is empty, as in the original."""
-        visit = self._changed(session_id)
-        words, number = requests.search_words(keywords), requests.number(page, "page")
-        return self._page(session_id, visit, PageState("results", words, number, filters=_filters()))
+        return shown(session, sessions.update(session), PageState("results", _words(keywords), page))
 
-    def item(
-        self, session_id: str, asin: str, keywords: str, page: str, options: str, sub_page: str = ""
-    ) -> ResponseReturnValue:
+    @route(f"/item_page/{address}/<options>")
+    @route(f"/item_sub_page/{address}/<any(Description, Features, Reviews):sub>/<options>")
+    def item(session: str, asin: str, keywords: str, page: int, options: str, sub: str = "") -> ResponseReturnValue:
         """A product, or its description, features or reviews. A choice that a form sends has its own address."""
-        visit = self._changed(session_id)
-        if sub_page and sub_page not in (allowed := self._shop.store.sub_pages):  # in its exact case
-            refuse(404, f"there is no page {sub_page[:40]!r}; use one of {', '.join(allowed)}")
-        chosen = requests.chosen_options(options, _fields(), self._product(asin))
-        words, number = requests.search_words(keywords), requests.number(page, "page")
-        kind: PageKind = "sub_page" if sub_page else "item"
-        state = PageState(kind, words, number, asin, chosen, sub_page, filters=_filters())
+        visit, chosen = sessions.update(session), _chosen_options(options, shop.catalog.product(asin))
+        state = PageState("sub_page" if sub else "item", _words(keywords), page, asin, chosen, sub)
         if request.form:
-            links = Links(session_id, state)
-            return redirect(links.sub_page(sub_page) if sub_page else links.item(), 303)
-        return self._page(session_id, visit, state)
+            return redirect(Links(session, state).item(sub_page=sub), 303)
+        return shown(session, visit, state)
 
-    def done(self, session_id: str, asin: str, options: str) -> Response:
+    @route("/done/<name:session>/<asin>/<options>")
+    def done(session: str, asin: str, options: str) -> Response:
         """The purchase, once a session. Old programs buy with GET, so GET buys; asking for the head does not."""
         if request.method == "HEAD":
-            refuse(405, "a purchase is made with POST or GET")
-        self._changed(session_id)
-        product = self._product(asin)
-        chosen = requests.chosen_options(options, _fields(), product)
-        state = PageState("done", asin=product.asin, options=chosen)
+            abort(405, "a purchase is made with POST or GET")
+        product = shop.catalog.product(asin)
+        state = PageState("done", asin=product.asin, options=_chosen_options(options, product))
 
-        def buy(present: Visit) -> Visit:
-            episode = present.episode
+        def bought(visit: Visit) -> Visit:
+            episode = visit.episode
             if episode.done:
-                refuse(409, "this session has bought; its start page begins a new one")
-            parts = self._shop.buy(self._shop.goal(episode.goal), product, dict(chosen), episode.rules.formula)
-            return replace(present, episode=replace(episode, state=state, parts=parts, reward=parts.total))
+                abort(409, "this session has bought; its start page begins a new one")
+            parts = shop.buy(shop.goal(episode.goal), product, dict(state.options), episode.rules.formula)
+            return replace(visit, episode=replace(episode, state=state, parts=parts, reward=parts.total))
 
-        return self._page(session_id, self._changed(session_id, buy), state)
-
-    def picture(self, asin: str) -> Response:
-        """A drawing of a product."""
-        drawing = svg(self._product(asin), request.args.get("color", "")[:60])
-        return Response(drawing, mimetype="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
-
-    def drawing(self, session_id: str) -> Response:
-        """A drawing of what the page of an episode shows."""
-        hits = requests.number(request.args.get("hits", "10"), "hits", PAGE_SIZE)
-        episode = self._changed(session_id).episode
-        return Response(self._shop.picture(episode, hits), mimetype="image/svg+xml")
-
-    def _changed(self, session_id: str, change: Callable[[Visit], Visit] = lambda visit: visit) -> Visit:
-        name = requests.session_name(session_id)
-        try:
-            return self._sessions.update(name, change)
-        except UnknownSessionError:
-            refuse(404, f"there is no session {name}, or newer ones have taken its place; open /{name} first")
-        except BusySessionError as error:
-            refuse(409, f"{error}; send a session's requests one after the other")
-
-    def _product(self, asin: str) -> Product:
-        try:
-            return self._shop.catalog.product(asin)
-        except UnknownProductError as error:
-            refuse(404, str(error))
-
-    def _page(self, name: str, visit: Visit, state: PageState) -> Response:
-        """A page of a session, with the store's answer in it where the session has rules of its own."""
-        episode = visit.episode
-        goal, parts = self._shop.goal(episode.goal), episode.parts if state.kind == "done" else None
-        carried, receipt = "", None
-        if visit.carries:
-            facts = {"store": self._shop.about()} if state.kind == "start" else {}
-            told = self._shop.answer(replace(episode, state=state))
-            carried = told.as_json(goal=goal.id, instruction=goal.instruction, **facts)
-        if parts is not None:
-            code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
-            receipt = Receipt(code, goal, parts.as_info()) if self._reveal_goals else Receipt(code)
-        score = None if parts is None else parts.total
-        text = PageText(goal.instruction, name, score, parity=episode.rules.parity, people=True)
-        html = self._shop.html.render(state, text, receipt, f"/{quote(name)}", carried)
-        return Response(html.encode("utf-8", "replace"), mimetype="text/html")
-
-
-def _fields() -> Mapping[str, str]:
-    """The chosen options that a form sent."""
-    return request.form.to_dict() if request.method == "POST" else {}
-
-
-def _filters() -> tuple[Filter, ...]:
-    """The filters of the query: `filter=price<50`, or the fields of the form on the page."""
-    filled = (
-        prefix + request.args[name] for name, prefix in _FORM_FILTERS.items() if request.args.get(name, "").strip()
-    )
-    return requests.filters([*request.args.getlist("filter"), *filled])
+        return shown(session, sessions.update(session, bought), state)
 
 
 def _add_errors(app: Flask, shop: Shop) -> None:
     """Answers every refusal with a page; Flask logs what was not foreseen, and makes 500 of it."""
 
-    def page(status: int, title: str, message: str) -> Response:
-        shown = shop.html.error(status, title, message[:1].upper() + message[1:])
-        return Response(shown.encode("utf-8", "replace"), status, mimetype="text/html")
-
-    def by_flask(error: HTTPException) -> Response:
-        status = error.code or 500
-        if status < 400:
-            return Response(status=status, headers=error.get_headers())
-        return page(status, error.name, error.description or "")
-
-    def no_sessions(error: sqlite3.Error) -> Response:
-        _log.error("sessions cannot be kept: %s", error)
-        response = page(503, "Not now", f"sessions cannot be kept ({error}); try again in a while")
-        response.headers["Retry-After"] = "2"
+    def refused(error: HTTPException) -> Any:
+        response = error.get_response()
+        if (status := error.code or 500) >= 400:
+            message = error.description or ""
+            page = shop.html.error(status, error.name, message[:1].upper() + message[1:])
+            response.data = page.encode("utf-8", "replace")
         return response
 
-    app.register_error_handler(HTTPException, by_flask)
+    def unknown(error: Exception) -> Any:
+        return refused(NotFound(str(error)))
+
+    def no_sessions(error: sqlite3.Error) -> Any:
+        _log.error("sessions cannot be kept: %s", error)
+        told = f"sessions cannot be kept ({error}); try again in a while"
+        return refused(ServiceUnavailable(told, retry_after=2))
+
+    app.register_error_handler(HTTPException, refused)
     app.register_error_handler(sqlite3.Error, no_sessions)
+    for kind in (GoalError, UnknownGoalError, UnknownProductError, UnknownSessionError):
+        app.register_error_handler(kind, unknown)
 
 
-def _add_headers(response: Response) -> Response:
-    for name, value in _HEADERS.items():
-        response.headers[name] = value
-    if response.mimetype == "text/html":
-        response.headers["Cache-Control"] = "no-store"
-    return response
+def _html(page: str) -> Response:
+    return Response(page.encode("utf-8", "replace"), mimetype="text/html")
+
+
+def _asked_for(query: Mapping[str, str], formula: str) -> tuple[str, dict[str, int], Rules]:
+    """Reads the query of a start page: how a program wants to play.
+
+    | field | meaning |
+    |---|---|
+    | `goal`, or `index`, or `seed` | number of a goal; its place in `split`; draws one from it. Without any, any goal |
+    | `split`, `mode`, `reward` | as the arguments of `Shop.find_goal` and of `Rules`; one of the names there |
+    | `parity`, `show_actions` | 0 or 1 |
+    """
+    for name, value in query.items():
+        if not (_NUMBER.fullmatch(value) if name in _NUMBERS else value in _CHOICES.get(name, ())):
+            choices = "; ".join(f"{field}: {', '.join(values)}" for field, values in _CHOICES.items())
+            told = f"{name[:40]}={value[:40]!r} is not understood. {', '.join(_NUMBERS)}: a whole number from 0 on"
+            abort(400, f"{told}; {choices}")
+    numbers = {name: int(query[name]) for name in _NUMBERS if name in query}
+    if len(numbers) > 1:
+        abort(400, "give only one of goal, index and seed")
+    parity, shows = (query.get(name) == "1" for name in ("parity", "show_actions"))
+    rules = Rules(query.get("mode", "text"), query.get("reward", formula), parity, shows)
+    if parity and rules.mode == "short":
+        abort(400, "mode 'short' is not the original's; leave parity out, or take 'text'")
+    return query.get("split", "all"), numbers, rules
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Reads the keywords of an address: a list, or plain text, which is one keyword as in the original."""
+    words: Any = literal(text) if text.startswith("[") else [text]
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        abort(400, f"the keywords {text[:60]!r} cannot be read: write a list of strings, or words")
+    return _checked(tuple(words))
+
+
+def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuses queries that no shopper writes: blank ones, long ones, and those with control characters in them."""
+    query = " ".join(words)
+    if not query.strip() or len(query) > MAX_QUERY or CONTROL.search(query):
+        abort(400, f"a search has 1 to {MAX_QUERY} characters, none of them a control character")
+    return words
+
+
+def _chosen_options(text: str, product: Product) -> tuple[tuple[str, str], ...]:
+    """Reads the options of an address, and those of a form that add to them."""
+    options = literal(text)
+    if not isinstance(options, dict):
+        abort(400, f"the options {text[:60]!r} cannot be read: write a dict of strings")
+    options = {**options, **request.form.to_dict()}
+    for name, value in options.items():
+        if not isinstance(name, str) or value not in product.options.get(name, ()):
+            told = f"product {product.asin} has no option {name!r:.40} with the value {value!r:.40}"
+            abort(400, f"{told}; take one from its page")
+    return tuple(options.items())
+
+
+def literal(text: str) -> Any:
+    """What a text stands for in JSON or in Python's notation, as programs for the original write it; None if nothing.
+
+    >>> literal('''['red', "men's"]'''), literal('{"fit type": "men"}'), literal("print()")
+    (['red', "men's"], {'fit type': 'men'}, None)
+    """
+    if len(text) > _LONGEST_LITERAL:
+        return None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text)
+            json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be shown
+            return found
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+    return None

@@ -5,44 +5,27 @@ purchase is made once. The file is bounded: the least recently used sessions mak
 synchronised to the disk.
 """
 
-import json
 import os
 import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
+from pydantic import TypeAdapter
 
-from webshop_server.goals.reward import RewardParts
-from webshop_server.goals.tiers import Progress
-from webshop_server.store.filters import Filter
-from webshop_server.store.shop import Episode, Rules
-from webshop_server.store.state import PageState
+from webshop_server.store.shop import Episode
 
 MAX_SESSIONS = 10_000
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    name TEXT PRIMARY KEY, value TEXT NOT NULL, used REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (used);
-"""
 _BUSY_SECONDS = 10.0
 _TRIES = 200
-_NEW_BETWEEN_CLEANINGS = 64
 
 
-class UnknownSessionError(KeyError):
+class UnknownSessionError(LookupError):
     """There is no session of this name: it never was, or it is over."""
-
-
-class BusySessionError(RuntimeError):
-    """Others keep changing this session."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +35,8 @@ class Visit:
     episode: Episode  # where it stands
     carries: bool = False  # whether its pages carry the store's answer, because it was begun with rules of its own
 
-    def as_json(self) -> str:
-        """As JSON, for `read`."""
-        return json.dumps(self, default=vars)
 
-    @classmethod
-    def read(cls, text: str) -> "Visit":
-        """Reads what `as_json` wrote."""
-        known = json.loads(text, object_hook=lambda fields: {name: _tuples(value) for name, value in fields.items()})
-        told = known["episode"]
-        state, parts = told["state"], told["parts"]
-        made = {
-            "rules": Rules(**told["rules"]),
-            "state": PageState(**{**state, "filters": tuple(Filter(**one) for one in state["filters"])}),
-            "parts": parts and RewardParts(**parts),
-            "progress": Progress(**told["progress"]),
-        }
-        return cls(Episode(**{**told, **made}), known["carries"])
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+_VISIT = TypeAdapter(Visit)
 
 
 def private_folder() -> Path:
@@ -91,95 +55,63 @@ def private_folder() -> Path:
 
 
 class Sessions:
-    """Visits by name. Safe to use from many threads and processes.
-
-    The least recently used ones are removed when there are too many. At most `most` and 64 more for each process are
-    kept, because counting takes longer than a step.
-    """
+    """Visits by name. Safe to use from many threads and processes."""
 
     def __init__(self, path: str | Path, most: int = MAX_SESSIONS) -> None:
-        """Says where the sessions are: in a folder that only this user can write.
-
-        Each process opens the file, or makes it, at its first use.
+        """Says where the sessions are: in a folder that only this user can write; the file is made at its first use.
 
         Raises:
             ValueError: If none may be kept.
         """
         if most < 1:
             raise ValueError(f"max_sessions={most!r} must be positive")
-        self._path, self._most = Path(path), most
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._made = 0
+        self._path, self._most, self._local = Path(path), most, threading.local()
 
-    @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        if self._process != os.getpid():  # neither a lock nor a connection of SQLite survives a fork
-            self._process, self._lock, self._connection = os.getpid(), threading.Lock(), None
-        with self._lock:
-            if self._connection is None:
-                with FileLock(f"{self._path}.lock"):  # while it is made, others would find it locked
-                    self._connection = self._open()
-            yield self._connection
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        os.chmod(self._path, 0o600)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.executescript(_SCHEMA)
-        return connection
-
-    def check(self) -> None:
-        """Writes something, to see that sessions can be kept; `sqlite3.Error` if not."""
-        self.put("", Visit(Episode(0)))  # no session has this name
+    def _run(self, query: str, *values: str | float) -> sqlite3.Cursor:
+        """Runs a query on this thread's connection; one from before a fork is left alone."""
+        owner, database = getattr(self._local, "opened", (None, None))
+        if owner != os.getpid() or database is None:
+            with FileLock(f"{self._path}.lock"):  # while it is made, others would find it locked
+                database = sqlite3.connect(self._path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+                os.chmod(self._path, 0o600)
+                database.executescript(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+                    "CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, value TEXT, used REAL) WITHOUT ROWID;"
+                    "CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (used);"
+                )
+            self._local.opened = os.getpid(), database
+        return database.execute(query, values)
 
     def put(self, name: str, visit: Visit, otherwise: str = "REPLACE") -> None:
         """Makes a session; one that is there is replaced, or kept if `otherwise` is "IGNORE"."""
-        with self._database() as database:
-            row = (name, visit.as_json(), time.time())
-            database.execute(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, ?)", row)
-            self._made += 1
-            if self._made % _NEW_BETWEEN_CLEANINGS == 0 or self._most < _NEW_BETWEEN_CLEANINGS:
-                database.execute(
-                    "DELETE FROM sessions WHERE name IN (SELECT name FROM sessions ORDER BY used "
-                    "LIMIT max(0, (SELECT count(*) FROM sessions) - ?))",
-                    (self._most,),
-                )
+        value = _VISIT.dump_json(visit).decode()
+        self._run(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, ?)", name, value, time.time())
+        oldest = "SELECT used FROM sessions ORDER BY used DESC LIMIT 1 OFFSET ?"
+        self._run(f"DELETE FROM sessions WHERE used <= ({oldest})", self._most)
 
-    def begin(self, name: str, fresh: Visit) -> Visit:
-        """The session that goes on under this name, or a fresh one where there is none or it has bought.
-
-        Of many callers who begin at a time, one makes the session.
-        """
-        try:
-            return self.update(name, lambda old: fresh if old.episode.done else old)
-        except UnknownSessionError:
-            self.put(name, fresh, "IGNORE")
-            return self.update(name)
-
-    def update(self, name: str, change: Callable[[Visit], Visit] = lambda visit: visit) -> Visit:
+    def update(
+        self, name: str, change: Callable[[Visit], Visit] = lambda visit: visit, fresh: Visit | None = None
+    ) -> Visit:
         """Replaces a session by what `change` makes of it, and returns that. It counts as used.
 
-        No two changes of one session overlap. `change` may be called again if it met another; it must be pure.
+        Where there is none, it begins as `fresh`, of which `change` is made, too. No two changes of one session
+        overlap. `change` may be called again if it met another; it must be pure.
 
         Raises:
             UnknownSessionError: If there is none.
-            BusySessionError: If others changed it each time before this change was written.
+            sqlite3.Error: If sessions cannot be kept, or others change this one all the time.
         """
         for _ in range(_TRIES):
-            with self._database() as database:
-                row = database.execute("SELECT value FROM sessions WHERE name = ?", (name,)).fetchone()
+            row = self._run("SELECT value FROM sessions WHERE name = ?", name).fetchone()
             if row is None:
-                raise UnknownSessionError(name)
-            old = Visit.read(row[0])
+                if fresh is None:
+                    raise UnknownSessionError(f"there is no session {name}, or newer ones took its place; open /{name}")
+                self.put(name, fresh, "IGNORE")
+                continue
+            old = _VISIT.validate_json(row[0])
             new = change(old)
-            text = row[0] if new is old else new.as_json()  # most requests only look
-            with self._database() as database:
-                done = database.execute(
-                    "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?",
-                    (text, time.time(), name, row[0]),
-                )
-            if done.rowcount:
+            value = row[0] if new is old else _VISIT.dump_json(new).decode()  # most requests only look
+            written = "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?"
+            if self._run(written, value, time.time(), name, row[0]).rowcount:
                 return new
-        raise BusySessionError(f"session {name!r} was changed by others {_TRIES} times in a row")
+        raise sqlite3.OperationalError(f"session {name!r} was changed by others {_TRIES} times in a row")

@@ -1,7 +1,6 @@
 """What a shop says after each action: the page, what it paid, and what can be done next. Also as JSON, for pages."""
 
-import json
-from collections.abc import Mapping
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,31 +36,20 @@ class Answer:
     faults: tuple[str, ...] = ()  # what is wrong with the purchase; empty before it
 
     def as_json(self, **others: Any) -> str:
-        """The answer as a JSON object, with other fields beside it.
+        """The answer as a JSON object, with other fields beside it. Nothing in it can end the element of a page."""
+        from jinja2.utils import htmlsafe_json_dumps
 
-        Nothing in it can end the element of a page that it stands in: "<", ">" and "&" are escaped.
-        """
-        text = json.dumps({**{name: getattr(self, name) for name in self.__slots__}, **others})
-        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        return str(htmlsafe_json_dumps({**{name: getattr(self, name) for name in self.__slots__}, **others}))
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> "Answer":
-        """Reads what `as_json` wrote, once `json.loads` has read it; other fields are left out.
-
-        Raises:
-            KeyError, TypeError, ValueError: If a field is missing or of another kind.
-        """
-        known = {name: fields[name] for name in cls.__slots__}
-        for name, kind in cls.__annotations__.items():
-            if kind in (str, bool, float) and not isinstance(known[name], (int, float) if kind is float else kind):
-                raise TypeError(f"{name}={known[name]!r:.80} is not of type {kind.__name__}")
-        search, clickables, filters, buyable = known["available_actions"]
-        known["available_actions"] = AvailableActions(bool(search), _texts(clickables), bool(filters), _texts(buyable))
-        known["reward_parts"] = tuple((str(name), value) for name, value in known["reward_parts"])
-        return cls(**{**known, "faults": _texts(known["faults"])})
+    def read(cls, text: str) -> "Answer":
+        """Reads what `as_json` wrote; other fields are left out. A `ValueError` if a field is missing or wrong."""
+        answer: Answer = _reader().validate_json(text, strict=True)
+        return answer
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{values!r:.80} is not a list of texts")
-    return tuple(values)
+@functools.cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter  # slow to load, and only clients read answers
+
+    return TypeAdapter(Answer)

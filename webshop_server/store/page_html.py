@@ -1,36 +1,24 @@
 """Pages as HTML: for browsers, for programs written for the original, and for the observation mode `html`.
 
-Templates are compiled once and escape everything. They contain the texts of `page_text.pieces`.
+Templates are compiled once and escape everything. They contain the texts of `page_text.pieces`. A page's whole state is
+in its address, as in the original: keywords as the repr of a list (or plain text, one keyword), options as the repr of
+a dict. Two things lead nowhere in the original and differ: many blanks in a search become one, and "/" in an option is
+an escape inside the string, since WSGI cannot tell it from the "/" between two parts.
 """
 
-import pprint
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import Goal
 from webshop_server.store import page_text
-from webshop_server.store.filters import categories
-from webshop_server.store.links import Links
 from webshop_server.store.page_text import PageText
-from webshop_server.store.state import MAX_QUERY, PageState, Store
+from webshop_server.store.state import MAX_QUERY, SUB_PAGES, PageState, Store
 
-_COLORS_OFFERED = 24
-# Names of what was asked for, on the page of a purchase.
-_TARGET = tuple("asin goal_options attributes price_upper instruction_text category product_category query".split())
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What the page of a purchase says beside product, options and score."""
-
-    code: str  # the code a paid worker would hand in
-    goal: Goal | None = None  # what was asked for; None keeps it secret
-    details: Mapping[str, object] | None = None  # parts of the score; None keeps them secret
+_SAFE = "'[]{}:, ()<>$!*;@"  # for reading; everything with a meaning in a path or a query is quoted
 
 
 class HtmlPages:
@@ -45,52 +33,27 @@ class HtmlPages:
         names = ("start", "results", "item", "sub_page", "done", "error")
         self._templates = {name: environment.get_template(f"{name}.html.j2") for name in names}
 
-    def render(
-        self, state: PageState, page: PageText, receipt: Receipt | None = None, again: str = "", carried: str = ""
-    ) -> str:
+    def render(self, state: PageState, page: PageText, code: str = "", carried: str = "") -> str:
         """Renders a page.
 
-        In parity mode only people get a form for filters. The page of a purchase without a receipt is that of the
-        original's text environment; `again` is where "Shop again" leads on it, "" leaves it out. What is `carried` for
-        programs, of `Answer.as_json`, stands in the element `#webshop`.
+        The page of a purchase without a `code`, which a paid worker would hand in, is that of the original's text
+        environment. What is `carried` for programs, of `Answer.as_json`, stands in the element `#webshop`.
         """
-        if state.kind == "done":
-            told = self._bought(state, page.score, receipt)
-            return self._templates["done"].render(receipt=told, again=again, carried=carried)
         links = Links(page.session, state)
-        known: dict[str, object] = {"instruction": page.instruction, "links": links, "state": state, "carried": carried}
+        known: dict[str, object] = {"page": page, "links": links, "state": state, "carried": carried}
         if state.kind == "start":
             return self._templates["start"].render(known, max_query=MAX_QUERY)
         if state.kind == "results":
             return self._templates["results"].render(known | self._results(state, page))
         product = self._store.catalog.product(state.asin)
+        known |= {"product": product, "picture": picture_url}
+        if state.kind == "done":
+            options = page_text.json_for_html(dict(state.options))
+            return self._templates["done"].render(known, code=code, options=options)
         if state.kind == "item":
             return self._templates["item"].render(known | self._item(state, page, product))
         texts = page_text.sub_page_texts(product, state.sub_page)
-        empty = not any(text.strip() for text in texts)
-        return self._templates["sub_page"].render(known, product=product, texts=texts, empty=empty)
-
-    def _bought(self, state: PageState, score: float | None, receipt: Receipt | None) -> dict[str, object]:
-        """The texts of the page of a purchase, under the names of its template."""
-        known = {"asin": state.asin, "options": page_text.json_for_html(dict(state.options)), "score": str(score)}
-        if receipt is None:  # the original's text environment hands nothing else to the template
-            names = ("code", "attributes", "category", "query", "product_category", "goal_text", "details")
-            return {**known, **dict.fromkeys(names, "None"), "goal": dict.fromkeys(_TARGET, "")}
-        product, goal = self._store.catalog.product(state.asin), receipt.goal
-        target: dict[str, object] | None = None
-        if goal is not None:
-            options = list(goal.options) if isinstance(goal.options, tuple) else dict(goal.options)
-            values = (goal.asin, options, list(goal.attributes), goal.price_upper, goal.instruction)
-            target = dict(zip(_TARGET, (*values, goal.category, goal.product_category, goal.query), strict=True))
-        return {
-            **known,
-            **{name: getattr(product, name) for name in ("category", "query", "product_category")},
-            "code": receipt.code,
-            "attributes": str(list(product.attributes)),
-            "goal": target and {name: str(value) for name, value in target.items()},
-            "goal_text": pprint.pformat(target),
-            "details": receipt.details and pprint.pformat(dict(receipt.details)),
-        }
+        return self._templates["sub_page"].render(known, texts=texts, empty=not any(text.strip() for text in texts))
 
     def error(self, status: int, title: str, message: str) -> str:
         """Renders a page that says what went wrong, with a link to go on."""
@@ -107,41 +70,65 @@ class HtmlPages:
                 (product, page_text.listed_price(product, page), dollars(product.pricing) if page.people else "")
                 for product in map(self._store.catalog.product, self._store.shown(state))
             ],
-            "form": self._form(state) if page.people or not page.parity else None,
             "picture": picture_url,
-        }
-
-    def _form(self, state: PageState) -> dict[str, object]:
-        """What the form for filters offers, taken from the results without filters, and how it is filled in."""
-        found = self._store.results(PageState("results", state.keywords, 1))
-        products = [self._store.catalog.product(asin) for asin in found[:_COLORS_OFFERED]]
-        chosen = {one.slot: one.value for one in state.filters}
-        plain = [("price", "<"), ("category", "="), ("color", "=")]
-        price, category, color = (chosen.get(slot, "") for slot in plain)
-        departments = {categories(product)[0] for product in products} | ({category} if category else set())
-        colors = dict.fromkeys(value for product in products for value in product.options.get("color", ()))
-        return {
-            "price_max": price,
-            "category": category,
-            "color": color,
-            "categories": sorted(departments),
-            "colors": list(colors)[:_COLORS_OFFERED],
-            "others": [str(one) for one in state.filters if one.slot not in plain],
         }
 
     def _item(self, state: PageState, page: PageText, product: Product) -> dict[str, object]:
         chosen = dict(state.options)
         images = [product.option_images.get(value) for value in chosen.values()]
         return {
-            "product": product,
             "chosen": chosen,
             "image": next((image for image in reversed(images) if image), product.image),
             "price": page_text.price_line(product, state, page),
             "shown_price": f"Price: {page_text.chosen_price(product, state)}" if page.people else "",
             "rating": page_text.RATING,
-            "sub_pages": self._store.sub_pages,
-            "picture": picture_url,
+            "sub_pages": SUB_PAGES,
         }
+
+
+class Links:
+    """Addresses of the pages around one page of one session, quoted."""
+
+    def __init__(self, session: str, state: PageState) -> None:
+        """Takes what all links of the page share."""
+        self.start = f"/{quote(session, safe='')}"
+        self._session, self._state = quote(session, safe=""), state
+        self._keywords = quote(_keywords(state.keywords), safe=_SAFE)
+
+    def results(self, page: int | None = None) -> str:
+        """A page of results, by default the one last seen."""
+        return f"/search_results/{self._session}/{self._keywords}/{self._state.page if page is None else page}"
+
+    def item(self, asin: str | None = None, options: Mapping[str, str] | None = None, sub_page: str = "") -> str:
+        """A product or its sub page, by default the present product with the present options."""
+        asin = quote(self._state.asin if asin is None else asin, safe="")
+        rest = f"{self._state.page}/{sub_page and f'{sub_page}/'}{self._options(options)}"
+        return f"/item_{'sub_' * bool(sub_page)}page/{self._session}/{asin}/{self._keywords}/{rest}"
+
+    def choose(self, name: str, value: str) -> str:
+        """The present product with one more option chosen."""
+        return self.item(options={**dict(self._state.options), name: value})
+
+    @property
+    def done(self) -> str:
+        """The purchase of the present product."""
+        return f"/done/{self._session}/{quote(self._state.asin, safe='')}/{self._options(None)}"
+
+    def _options(self, options: Mapping[str, str] | None) -> str:
+        text = str(dict(self._state.options if options is None else options))
+        return quote(text.replace("/", "\\x2f"), safe=_SAFE)
+
+
+def _keywords(words: Sequence[str]) -> str:
+    """Keywords as they appear in an address, before quoting.
+
+    One goes as plain text, unless it would be read as a list, or taken away as a part of a path that is empty or dots.
+    """
+    if len(words) == 1 and words[0] not in ("", ".", "..") and not words[0].startswith(("[", "/")):
+        return words[0]
+    kept = [word for word in words if word]
+    # repr makes ten characters of one that is not printable, and an address has a bound; JSON leaves it as it is.
+    return str(kept) if all(map(str.isprintable, kept)) else json.dumps(kept, ensure_ascii=False)
 
 
 def picture_url(product: Product, chosen: Mapping[str, str] | None = None) -> str:

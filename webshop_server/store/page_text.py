@@ -1,8 +1,16 @@
-"""What an agent reads on a page: the observation modes `text`, `text_rich` and `url` of the original.
+"""What an agent reads on a page: the modes `text`, `text_rich` and `url` of the original, and `short`, which it lacks.
 
 The original renders HTML and parses it again, which takes most of its time. Here a page is a list of pieces of text
 with roles, exactly those that bs4's `html.parser` finds on the original's pages: blanks at their ends count, and blanks
 alone count unless there is a line break among them. A test compares them with the templates.
+
+The mode `short` is for small models and long episodes. Hits are numbered, long titles are cut, and a range of prices
+shows its lower end; a product's own page has both whole. Buttons are not written, and only the start page says the
+task. `click[2]` and `buy[2]` mean the product numbered 2:
+
+    Page 1 of 5, 50 results
+    1. Soft cotton towel, blue | $12.00
+    2. Linen towel | from $19.50
 """
 
 import json
@@ -11,16 +19,19 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
+from jinja2.utils import htmlsafe_json_dumps
+
 from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import price_with
-from webshop_server.store.state import BACK, BUY, NEXT, PREVIOUS, PageState, Store
+from webshop_server.store.state import PAGE_SIZE, SEARCH, SUB_PAGES, PageState, Store, read_action
 
 SEPARATOR = " [SEP] "
 BASE_URL = "http://127.0.0.1:3000"  # what the original's text environment pretends, whatever the port
 RATING = "N.A."  # the original's reviews were never published
 SCORE_HEADING = "Your score (min 0.0, max 1.0)"
-LABELS = {BACK: "Back to Search", PREVIOUS: "< Prev", NEXT: "Next >", BUY: "Buy Now"}
+LONGEST_TITLE = 80  # characters, on a short page of results
+_CUT = "…"
 _BLANKS = " \n\t\f\r"  # what HTML calls white space
 
 Role = Literal["text", "button", "option", "link"]
@@ -35,21 +46,23 @@ class PageText:
     session: str = "0"  # name of the session in URLs
     score: float | None = None  # what the purchase earned, in 0 to 1; None before
     parity: bool = False  # whether to show what the original shows
-    # Whether HTML also has what people want, without text of its own: cents in prices, a form for filters, and no
-    # button to a page without results.
+    # Whether HTML also has what people want, without text of its own: cents in prices, and no button to a page without
+    # results.
     people: bool = False
 
 
 def observation(store: Store, state: PageState, page: PageText, mode: str) -> str:
     """Writes what an agent sees.
 
-    The mode is "text" (pieces joined by " [SEP] "), "text_rich" (a line each, what can be clicked in marks) or "url".
-
-    Raises:
-        ValueError: If the mode is another one.
+    The mode is "text" (pieces joined by " [SEP] "), "text_rich" (a line each, what can be clicked in marks), "url" or
+    "short".
     """
     address = url(state, page.session)
-    return address if mode == "url" else written(pieces(store, state, page), mode, address, state.seen)
+    if mode == "url":
+        return address
+    if mode == "short":
+        return "\n".join(_short_lines(store, state, page))
+    return written(pieces(store, state, page), mode, address, state.seen)
 
 
 def written(shown: Iterable[Piece], mode: str, address: str, seen: Sequence[str]) -> str:
@@ -57,14 +70,9 @@ def written(shown: Iterable[Piece], mode: str, address: str, seen: Sequence[str]
 
     An option counts as clicked if its value is in the page's `url` in double quotes, as the original looks: values that
     JSON escapes never do. A link is clicked if its product was `seen`.
-
-    Raises:
-        ValueError: If the mode is another one.
     """
     if mode == "text":
         return SEPARATOR.join(text.strip() for _, text in shown)
-    if mode != "text_rich":
-        raise ValueError(f"observation mode {mode!r} is unknown here; use text, text_rich or url")
     clicked: list[str] = []
     lines: list[str] = []
     for role, text in shown:
@@ -87,8 +95,7 @@ def url(state: PageState, session: str, base: str = BASE_URL) -> str:
     """The address the original's text environment would show: readable, unquoted, options in two notations."""
     if state.kind == "start":
         return f"{base}/{session}"
-    keywords = "+".join(state.keywords)
-    options = dict(state.options)
+    keywords, options = "+".join(state.keywords), dict(state.options)
     if state.kind == "results":
         path = f"search_results/{session}/{keywords}/{state.page}"
     elif state.kind == "item":
@@ -97,12 +104,8 @@ def url(state: PageState, session: str, base: str = BASE_URL) -> str:
         path = f"item_sub_page/{session}/{state.asin}/{keywords}/{state.page}/{state.sub_page}/{options}"
     else:
         path = f"done/{session}/{state.asin}/{options}"
-    return f"{base}/{path}{filter_query(state)}"
-
-
-def filter_query(state: PageState) -> str:
-    """The filters of a state as the query of a URL, quoted; "" without filters."""
-    return "".join(f"{'&' if at else '?'}filter={quote(str(one), safe='')}" for at, one in enumerate(state.filters))
+    filters = "&".join(f"filter={quote(str(one), safe='')}" for one in state.filters)
+    return f"{base}/{path}" + (f"?{filters}" if filters else "")
 
 
 def pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piece]:
@@ -121,29 +124,29 @@ def _all_pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piec
     if state.kind == "done":
         yield from receipt(state, page.score)
         return
-    yield from (("text", "Instruction:"), ("text", page.instruction), ("button", LABELS[BACK]))
+    yield from (("text", "Instruction:"), ("text", page.instruction), ("button", "Back to Search"))
     if state.kind == "results":
-        yield from _results(store, state, page)
+        yield "text", results_heading(store, state)
+        if state.filters:
+            yield "text", filters_line(state)
+        if state.page > 1:
+            yield "button", "< Prev"
+        if page.parity or store.has_next(state):
+            yield "button", "Next >"
+        for product in map(store.catalog.product, store.shown(state)):
+            yield from (("link", product.asin), ("text", product.title), ("text", listed_price(product, page)))
         return
-    yield "button", LABELS[PREVIOUS]
+    yield "button", "< Prev"
     product = store.catalog.product(state.asin)
-    if state.kind == "item":
-        yield from _item(store, state, page, product)
-    else:
+    if state.kind == "sub_page":
         yield from (("text", text) for text in sub_page_texts(product, state.sub_page))
-
-
-def _results(store: Store, state: PageState, page: PageText) -> Iterator[Piece]:
-    yield "text", results_heading(store, state)
-    if state.filters:
-        yield "text", filters_line(state)
-    if state.page > 1:
-        yield "button", LABELS[PREVIOUS]
-    if page.parity or store.has_next(state):
-        yield "button", LABELS[NEXT]
-    for asin in store.shown(state):
-        product = store.catalog.product(asin)
-        yield from (("link", asin), ("text", product.title), ("text", listed_price(product, page)))
+        return
+    for name, values in product.options.items():
+        yield "text", name
+        yield from (("option", value) for value in values)
+    price = price_line(product, state, page)
+    yield from (("text", product.title), ("text", price), ("text", f"Rating: {RATING}"))
+    yield from (("button", name) for name in (*SUB_PAGES, "Buy Now"))
 
 
 def results_heading(store: Store, state: PageState) -> str:
@@ -154,16 +157,6 @@ def results_heading(store: Store, state: PageState) -> str:
 def filters_line(state: PageState) -> str:
     """The line that names the filters; shown only where there are some."""
     return "Filters: " + ", ".join(map(str, state.filters))
-
-
-def _item(store: Store, state: PageState, page: PageText, product: Product) -> Iterator[Piece]:
-    for name, values in product.options.items():
-        yield "text", name
-        yield from (("option", value) for value in values)
-    price = price_line(product, state, page)
-    yield from (("text", product.title), ("text", price), ("text", f"Rating: {RATING}"))
-    yield from (("button", name) for name in store.sub_pages)
-    yield "button", LABELS[BUY]
 
 
 def listed_price(product: Product, page: PageText) -> str:
@@ -188,18 +181,12 @@ def sub_page_texts(product: Product, sub_page: str) -> tuple[str, ...]:
     """The texts of one of a product's sub pages; none for Reviews, which the original never had."""
     if sub_page == "Description":
         return (product.description,)
-    if sub_page == "Features":
-        return tuple(f" {text}" for text in product.bullet_points)
-    if sub_page == "Attributes":
-        path = (product.category, product.query, product.product_category)
-        return (*(f" {text}" for text in product.attributes), *path)
-    return ()
+    return tuple(f" {text}" for text in product.bullet_points) if sub_page == "Features" else ()
 
 
 def json_for_html(options: dict[str, str]) -> str:
     """Options as Flask's `tojson` writes them on the page of a purchase: keys sorted, "<", ">", "&" and "'" escaped."""
-    text = json.dumps(options, sort_keys=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("'", "\\u0027")
+    return str(htmlsafe_json_dumps(options, sort_keys=True))
 
 
 def receipt(state: PageState, score: float | None) -> Iterator[Piece]:
@@ -213,3 +200,97 @@ def receipt(state: PageState, score: float | None) -> Iterator[Piece]:
         *("Reward", SCORE_HEADING, str(score), "Reward Details ", "None"),
     ]
     yield from (("text", text) for text in texts)
+
+
+def _short_lines(store: Store, state: PageState, page: PageText) -> Iterator[str]:
+    if state.kind == "start":
+        yield from (f"Wanted: {_line(page.instruction)}", "Search for a product")
+    elif state.kind == "results":
+        found = len(store.results(state))
+        yield f"Page {state.page} of {max(1, -(-found // PAGE_SIZE))}, {found} results"
+        if state.filters:
+            yield filters_line(state)
+        for number, product in enumerate(map(store.catalog.product, store.shown(state)), start=first_number(state)):
+            # Of a range of prices the lower end, as the choice of options decides.
+            price = "from " * (len(product.pricing) > 1) + dollars((min(product.pricing),))
+            yield f"{number}. {_cut(_line(product.title))} | {price}"
+    else:
+        product = store.catalog.product(state.asin)
+        title = _line(product.title)
+        if state.kind == "done":
+            yield from (f"Bought: {title}", f"Score: {page.score:.2f}")
+        elif state.kind == "sub_page":
+            texts = filter(None, map(_line, sub_page_texts(product, state.sub_page)))
+            yield from (_cut(title), f"{state.sub_page}: {'; '.join(texts) or 'none'}")
+        else:
+            yield from (title, chosen_price(product, state))
+            chosen = dict(state.options)
+            for name, values in product.options.items():
+                choice = f" (chosen: {chosen[name]})" if name in chosen else ""
+                yield f"{name}: {', '.join(dict.fromkeys(values))}{choice}"
+
+
+def _line(text: str) -> str:
+    """A text in one line."""
+    return " ".join(text.split())
+
+
+def _cut(title: str) -> str:
+    """A title of at most `LONGEST_TITLE` characters, cut between words where it has some."""
+    if len(title) <= LONGEST_TITLE:
+        return title
+    kept = title[: LONGEST_TITLE - len(_CUT) + 1]  # one more, which may be the blank after a whole word
+    return (kept.rpartition(" ")[0] or kept[:-1]) + _CUT
+
+
+def first_number(state: PageState) -> int:
+    """The number of the first hit on a page of results; they go on from page to page."""
+    return (state.page - 1) * PAGE_SIZE + 1
+
+
+def numbers(store: Store, state: PageState) -> dict[str, str]:
+    """The number of each hit on a page of results, by its identifier in lower case; empty on other pages."""
+    hits = store.shown(state) if state.kind == "results" else ()
+    return {asin.lower(): str(number) for number, asin in enumerate(hits, start=first_number(state))}
+
+
+def with_identifier(store: Store, state: PageState, action: str) -> str:
+    """An action with the identifier of a product instead of its number; other actions as they are."""
+    verb, argument = read_action(action)
+    named = {number: asin for asin, number in numbers(store, state).items()} if verb in ("click", "buy") else {}
+    return f"{verb}[{named[argument]}]" if argument in named else action
+
+
+def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:
+    r"""The possible actions as the last line of an observation.
+
+    >>> actions_line(PageState(), [], parity=False)
+    '\nAvailable actions: search[<words>]'
+    >>> actions_line(PageState("item"), ["back to search"], parity=False)
+    '\nAvailable actions: search[<words>], click[back to search]'
+    """
+    # The original's pages understand searches everywhere, too, but its list has them where there is a field.
+    can_search = state.kind == "start" if parity else state.kind != "done"
+    actions = ["search[<words>]"] if can_search else []
+    actions += [f"click[{target}]" for target in clickables if target != SEARCH]
+    if state.kind == "results" and not parity:
+        actions += ["filter[<condition>]", "buy[<id>]"]
+    return "\nAvailable actions: " + ", ".join(actions) if actions else ""
+
+
+def short_actions(store: Store, state: PageState) -> str:
+    r"""The same after a short page, all hits and all options in a word; "" after a purchase.
+
+    >>> short_actions(Store(catalog=None, index=None), PageState())
+    '\nActions: search[words]'
+    """
+    if state.kind == "done":
+        return ""
+    named = set(numbers(store, state))
+    actions = ["click[number]", "buy[number]"] if named else []
+    if state.kind == "item":
+        named = {value for values in store.catalog.product(state.asin).options.values() for value in values}
+        actions = ["click[option]"] if named else []
+    actions += [f"click[{label}]" for label in store.clickables(state) if label not in named]
+    actions += ["filter[condition]"] * (state.kind == "results")
+    return f"\nActions: {', '.join([*actions, 'search[words]'])}"

@@ -13,7 +13,7 @@ from importlib import resources
 import tomllib
 
 from webshop_server.catalog.product import Product
-from webshop_server.store.page_short import first_number
+from webshop_server.store.page_text import first_number
 from webshop_server.store.state import PAGE_SIZE, PageState, Store
 
 _SIDE = 118  # of a product's square, in the units of the symbols

@@ -5,7 +5,7 @@ gets. Episodes are immutable, and a step is a pure function, so whoever plays ma
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,12 +18,11 @@ from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, nearness, pay
 from webshop_server.search.index import SearchIndex, is_special
-from webshop_server.store import page_short
+from webshop_server.store import page_text
 from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 from webshop_server.store.page_html import HtmlPages
-from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.pictures import page_svg
-from webshop_server.store.state import BUY_NOW, INVALID, PAGE_SIZE, SEARCH, START, EventKind, PageState, Store
+from webshop_server.store.state import BUY_NOW, INVALID, PAGE_SIZE, START, EventKind, PageState, Store
 
 _REMEMBERED_GOALS = 4096
 
@@ -65,13 +64,10 @@ class Episode:
 class Shop:
     """A catalogue, its goals, and the rules of the game. Read-only; one object serves all threads."""
 
-    def __init__(
-        self, catalog: Catalog, index: SearchIndex, goals: Goals, nouns: NounTagger, *, show_attributes: bool = False
-    ) -> None:
+    def __init__(self, catalog: Catalog, index: SearchIndex, goals: Goals, nouns: NounTagger) -> None:
         """Puts the parts together."""
-        self.catalog = catalog
-        self.goals = goals
-        self.store = Store(catalog, index, show_attributes=show_attributes)
+        self.catalog, self.goals = catalog, goals
+        self.store = Store(catalog, index)
         self.html = HtmlPages(self.store)
         self._nouns = nouns
         self.goal = lru_cache(maxsize=_REMEMBERED_GOALS)(goals.__getitem__)
@@ -120,7 +116,7 @@ class Shop:
     def step(self, episode: Episode, action: str) -> Episode:
         """Takes an action."""
         if episode.rules.mode == "short":
-            action = page_short.with_identifier(self.store, episode.state, action)
+            action = page_text.with_identifier(self.store, episode.state, action)
         state, event = self.store.act(episode.state, action, parity=episode.rules.parity)
         parts = episode.parts
         if event == "bought":
@@ -163,7 +159,7 @@ class Shop:
             told = {"reward_parts": tuple(scored.items()), "faults": purchase_faults(parts, self.goal(episode.goal))}
         return Answer(
             observation=self._observation(episode),
-            url=url(episode.state, str(episode.goal)),
+            url=page_text.url(episode.state, str(episode.goal)),
             reward=episode.reward,
             done=episode.done,
             valid=episode.valid,
@@ -181,24 +177,23 @@ class Shop:
     def _observation(self, episode: Episode) -> str:
         """What the shopper sees, in the mode of the rules."""
         state, rules, score = episode.state, episode.rules, episode.parts.total if episode.parts else None
-        page = PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
-        if rules.mode == "short":
-            actions = page_short.short_actions(self.store, state) if rules.show_actions else ""
-            return page_short.short_page(self.store, state, page) + actions
+        page = page_text.PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
         html = rules.mode == "html"
-        shown = self.html.render(state, page) if html else observation(self.store, state, page, rules.mode)
+        shown = self.html.render(state, page) if html else page_text.observation(self.store, state, page, rules.mode)
         if not rules.show_actions:
             return shown
-        return shown + actions_line(state, self.store.clickables(state, parity=rules.parity), rules.parity)
+        if rules.mode == "short":
+            return shown + page_text.short_actions(self.store, state)
+        return shown + page_text.actions_line(state, self.store.clickables(state, parity=rules.parity), rules.parity)
 
     def _available_actions(self, episode: Episode) -> AvailableActions:
         """What can be done, labels as the page shows them."""
         store, state, parity = self.store, episode.state, episode.rules.parity
         clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
         if episode.rules.mode == "short":
-            numbers = page_short.numbers(store, state)
-            clickables = [numbers.get(label, label) for label in clickables]
-            buyable = [numbers.get(asin, BUY_NOW) for asin in buyable]
+            known = page_text.numbers(store, state)
+            clickables = [known.get(label, label) for label in clickables]
+            buyable = [known.get(asin, BUY_NOW) for asin in buyable]
         filters = not parity and state.kind == "results"
         return AvailableActions(state.kind == "start", tuple(clickables), filters, tuple(buyable))
 
@@ -209,7 +204,6 @@ def open_shop(
     seed: int = 0,
     human_goals: bool = False,
     nouns: str | None = None,
-    show_attributes: bool = False,
     cache_dir: str | Path | None = None,
 ) -> Shop:
     """Opens a catalogue with its index and its goals.
@@ -219,7 +213,6 @@ def open_shop(
         seed: Of prices, and of what the bundled catalogues hold.
         human_goals: Whether the tasks are those that people wrote.
         nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
-        show_attributes: Whether product pages have a page of attributes.
         cache_dir: Where files made from the catalogue go; None for beside it.
 
     Raises:
@@ -230,21 +223,4 @@ def open_shop(
     known = next(products.products()).nouns is not None
     tagger = noun_tagger(nouns or ("precomputed" if known else "rules"))
     goals = make_goals(products, human=human_goals)
-    return Shop(products, SearchIndex.open(products), goals, tagger, show_attributes=show_attributes)
-
-
-def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:
-    r"""The possible actions as the last line of an observation.
-
-    >>> actions_line(PageState(), [], parity=False)
-    '\nAvailable actions: search[<words>]'
-    >>> actions_line(PageState("item"), ["back to search"], parity=False)
-    '\nAvailable actions: search[<words>], click[back to search]'
-    """
-    # The original's pages understand searches everywhere, too, but its list has them where there is a field.
-    can_search = state.kind == "start" if parity else state.kind != "done"
-    actions = ["search[<words>]"] if can_search else []
-    actions += [f"click[{target}]" for target in clickables if target != SEARCH]
-    if state.kind == "results" and not parity:
-        actions += ["filter[<condition>]", "buy[<id>]"]
-    return "\nAvailable actions: " + ", ".join(actions) if actions else ""
+    return Shop(products, SearchIndex.open(products), goals, tagger)

@@ -5,44 +5,102 @@ original's, oddities included. Beyond parity, "next >" is offered only where the
 button, `filter[…]` narrows a results page, and `buy[id]` buys a product that the page shows.
 """
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, Protocol
+from typing import Literal
 
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.search.index import is_special
-from webshop_server.store.filters import SEARCH_DEPTH, Filter, parse_filter, with_filter
+from webshop_server.goals.goals import prices
+from webshop_server.search.index import SearchIndex, is_special
 
 RESULTS_LIMIT = 50
 PAGE_SIZE = 10
 SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next >", "< prev"
-SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
+SUB_PAGES = ("Description", "Features", "Reviews")
 MAX_QUERY = 1000  # characters of a search
 ALL_FILTERS_OFF = "all"
 BUY_NOW = "now"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no search has one
 _REMEMBERED_SEARCHES = 1024
+SEARCH_DEPTH = 500  # hits of a search, or of a list such as `<c> fashion`, that filters look at; of `<r>`, the sample
+MAX_FILTERS = 8
+MAX_FILTER = 100  # characters
+_FILTER = re.compile(r"([^<>=]+)(<=|>=|<|>|=)([^<>=].*)", re.DOTALL)
+_DOLLARS = re.compile(r"\$?(\d{1,7}(?:\.\d{1,2})?)", re.ASCII)
+_WORD = re.compile(r"\w+")
+_COLOURS = ("color", "colour")  # one filter, whichever of the two an option is called
+_COMPARES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq}
 
 PageKind = Literal["start", "results", "item", "sub_page", "done"]
 EventKind = Literal["invalid", "searched", "filtered", "turned", "opened", "chose", "read", "returned", "bought"]
 """What an action did; "invalid" if it was not understood or not possible here."""
 
 
-class ProductSource(Protocol):
-    """What the store needs of a catalogue."""
+@dataclass(frozen=True)
+class Filter:
+    """One condition on a product."""
 
-    def product(self, asin: str) -> Product:
-        """One product; a `KeyError` if there is none."""
+    name: str  # "price", "category" or the name of an option, in lower case
+    comparison: str  # one of `_COMPARES`; "=" unless the name is "price"
+    value: str  # dollars without a sign ("49.5"), or text in lower case
+
+    @property
+    def slot(self) -> tuple[str, str]:
+        """Filters with the same slot replace each other: there is one lower bound, one upper bound and one colour."""
+        return self.name, self.comparison[0]
+
+    def __str__(self) -> str:
+        """As it is written in an action.
+
+        >>> str(parse_filter("Price < $50"))
+        'price<50'
+        """
+        return f"{self.name}{self.comparison}{self.value}"
+
+    def accepts(self, product: Product) -> bool:
+        """Whether `product` passes.
+
+        Prices are those that a purchase may cost (`goals.prices`): where options have prices of their own, "<" looks
+        for the cheapest and ">" for the dearest. The words of any other filter must all occur in one value of the
+        option of that name or, where a product has no such option, in its title: much is sold in one colour only.
+        """
+        if self.name == "price":
+            return any(_COMPARES[self.comparison](price, float(self.value)) for price in prices(product))
+        if self.name == "category":  # a department, or a part of a path
+            path = map(str.strip, product.product_category.lower().split("›"))
+            return self.value in (product.category.lower(), *path)
+        wanted = set(_WORD.findall(self.value))
+        names = _COLOURS if self.name in _COLOURS else (self.name,)
+        texts = [value for name in names for value in product.options.get(name, ())] or [product.title.lower()]
+        return any(wanted <= set(_WORD.findall(text)) for text in texts)
 
 
-class Searcher(Protocol):
-    """What the store needs of an index."""
+def parse_filter(text: str) -> Filter | None:
+    """Reads what is in the brackets of `filter[…]`, whatever its case.
 
-    def search(self, keywords: Sequence[str], limit: int = RESULTS_LIMIT) -> Sequence[str]:
-        """Identifiers of products, best first."""
+    What is not one gives None: no comparison, a price that is no number, "<" on something else.
+    """
+    match = _FILTER.fullmatch(text.lower()) if len(text) <= MAX_FILTER else None
+    if match is None:
+        return None
+    name, comparison, value = match[1].strip(), match[2], match[3].strip()
+    name = _COLOURS[0] if name in _COLOURS else name
+    if name != "price":
+        return Filter(name, "=", value) if name and comparison == "=" and _WORD.search(value) else None
+    dollars = _DOLLARS.fullmatch(value)
+    if dollars is None:
+        return None
+    return Filter(name, comparison, f"{float(dollars[1]):.2f}".rstrip("0").rstrip("."))
+
+
+def with_filter(filters: tuple[Filter, ...], added: Filter) -> tuple[Filter, ...]:
+    """Adds a filter in place of the one in the same slot; the last `MAX_FILTERS` are kept."""
+    return (*(old for old in filters if old.slot != added.slot), added)[-MAX_FILTERS:]
 
 
 @dataclass(frozen=True)
@@ -100,11 +158,9 @@ def read_action(action: str, *, parity: bool = False) -> tuple[str, str]:
 class Store:
     """The pages over one catalogue and its index."""
 
-    def __init__(self, catalog: ProductSource, index: Searcher, *, show_attributes: bool = False) -> None:
-        """Keeps the two; builds nothing. With `show_attributes` product pages have a page of attributes."""
-        self.catalog = catalog
-        self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
-        self.index = index
+    def __init__(self, catalog: Catalog, index: SearchIndex) -> None:
+        """Keeps the two; builds nothing."""
+        self.catalog, self.index = catalog, index
         self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
 
     def results(self, state: PageState) -> Sequence[str]:
@@ -143,7 +199,7 @@ class Store:
         if state.kind == "results":
             turns = [PREVIOUS] * (state.page > 1) + [NEXT] * (parity or self.has_next(state))
             return list(dict.fromkeys([BACK, *turns, *(asin.lower() for asin in self.shown(state))]))
-        buttons = [BACK, PREVIOUS, *(name.lower() for name in self.sub_pages), BUY]
+        buttons = [BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES), BUY]
         return list(dict.fromkeys([*buttons, *self._values(state)]))
 
     def _values(self, state: PageState) -> Mapping[str, str]:
@@ -164,7 +220,11 @@ class Store:
             found = PageState("results", tuple(argument.split(" ")), 1, seen=state.seen)
             return found, "searched"
         if name == "filter" and state.kind == "results" and not parity:
-            return self._filter(state, argument)
+            added = parse_filter(argument)
+            if added is None and argument != ALL_FILTERS_OFF:
+                return state, INVALID
+            filters = () if added is None else with_filter(state.filters, added)
+            return replace(state, page=1, filters=filters), "filtered"
         if name == "buy" and not parity:
             return self._buy(state, argument)
         if name == "click" and argument != SEARCH:
@@ -191,15 +251,6 @@ class Store:
             state, _ = self._click(state, wanted)
         return self._click(state, BUY)
 
-    def _filter(self, state: PageState, argument: str) -> tuple[PageState, EventKind]:
-        if argument == ALL_FILTERS_OFF:
-            return replace(state, page=1, filters=()), "filtered"
-        added = parse_filter(argument)
-        if added is None:
-            return state, INVALID
-        filters = with_filter(state.filters, added)
-        return replace(state, page=1, filters=filters), "filtered"
-
     def _click(self, state: PageState, target: str) -> tuple[PageState, EventKind]:
         """Follows what is in `clickables`. The order of the tests decides where names collide, as in the original."""
         if target == BUY:
@@ -216,7 +267,7 @@ class Store:
             return replace(state, kind="item", sub_page=""), "returned"
         if target == PREVIOUS:
             return replace(state, kind="results", asin="", options=()), "returned"
-        for sub_page in self.sub_pages:
+        for sub_page in SUB_PAGES:
             if target == sub_page.lower():
                 return replace(state, kind="sub_page", sub_page=sub_page), "read"
         options = dict(state.options)

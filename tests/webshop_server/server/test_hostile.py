@@ -147,5 +147,5 @@ def test_hostile_requests_are_answered_and_nothing_comes_back_unescaped(app: Fla
         counts[status] += 1
     # The draw reaches what it should: pages that are served, and each kind of refusal.
     assert {200, 302, 400, 404, 405, 409, 413} <= counts.keys(), counts
-    assert counts[400] > 100 and counts[200] > 100, counts
+    assert counts[400] > 50 and counts[200] > 100, counts
     assert sum(counts.values()) == REQUESTS

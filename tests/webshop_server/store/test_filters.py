@@ -4,7 +4,7 @@
 import pytest
 
 from webshop_server.catalog.product import Product
-from webshop_server.store.filters import MAX_FILTERS, Filter, parse_filter, with_filter
+from webshop_server.store.state import MAX_FILTERS, Filter, parse_filter, with_filter
 
 SHIRT = Product(
     asin="B1",

@@ -5,11 +5,9 @@ from dataclasses import replace
 
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.store.filters import Filter
-from webshop_server.store.page_short import LONGEST_TITLE, short_page
-from webshop_server.store.page_text import PageText
+from webshop_server.store.page_text import LONGEST_TITLE, PageText, observation
 from webshop_server.store.shop import Episode, Rules, open_shop
-from webshop_server.store.state import START, PageState, Store
+from webshop_server.store.state import START, Filter, PageState, Store
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -68,10 +66,11 @@ def test_every_kind_of_page() -> None:
         PageState("sub_page", ("red",), 1, LONG.asin, sub_page="Description"): f"{cut}\nDescription: none",
         PageState("done", ("red",), 1, SHIRT.asin): "Bought: Linen shirt with a | bar\nScore: 0.50",
     }
-    assert {state: short_page(STORE, state, PAGE) for state in pages} == pages
+    assert {state: observation(STORE, state, PAGE, "short") for state in pages} == pages
     assert len(cut) <= LONGEST_TITLE
     filtered = PageState("results", ("red",), 1, filters=(Filter("price", "<", "1.5"),))
-    assert short_page(STORE, filtered, PAGE) == f"Page 1 of 1, 1 results\nFilters: price<1.5\n1. {cut} | $1.00"
+    told = f"Page 1 of 1, 1 results\nFilters: price<1.5\n1. {cut} | $1.00"
+    assert observation(STORE, filtered, PAGE, "short") == told
 
 
 def test_an_episode_by_numbers_is_the_one_by_identifiers() -> None:

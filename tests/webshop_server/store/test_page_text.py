@@ -8,10 +8,9 @@ from bs4 import BeautifulSoup
 from bs4.element import Comment
 
 from webshop_server.catalog.product import Product
-from webshop_server.store.filters import Filter
 from webshop_server.store.page_html import HtmlPages
 from webshop_server.store.page_text import PageText, observation, pieces, url
-from webshop_server.store.state import START, PageState, Store
+from webshop_server.store.state import START, SUB_PAGES, Filter, PageState, Store
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -47,7 +46,7 @@ class Index:
         return [] if keywords == ("nothing",) else list(PRODUCTS)[:limit]
 
 
-STORE = Store(Catalog(), Index(), show_attributes=True)
+STORE = Store(Catalog(), Index())
 HTML = HtmlPages(STORE)
 ITEM = PageState("item", ("red", "shirt"), 1, SHIRT.asin)
 STATES = {
@@ -60,8 +59,8 @@ STATES = {
     "item with options": replace(ITEM, options=(("size", "small"), ("color", "red"))),
     "item with another price": replace(ITEM, options=(("color", "crème"),)),
     "item without options": replace(ITEM, asin=BARE.asin),
-    **{name: replace(ITEM, kind="sub_page", sub_page=name) for name in STORE.sub_pages},
-    **{f"no {name}": replace(ITEM, kind="sub_page", sub_page=name, asin=BARE.asin) for name in STORE.sub_pages},
+    **{name: replace(ITEM, kind="sub_page", sub_page=name) for name in SUB_PAGES},
+    **{f"no {name}": replace(ITEM, kind="sub_page", sub_page=name, asin=BARE.asin) for name in SUB_PAGES},
     "done": replace(ITEM, kind="done", options=(("size", '28" wide'), ("color", "crème"))),
 }
 

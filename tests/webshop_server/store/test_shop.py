@@ -125,11 +125,11 @@ def test_an_answer_comes_back_from_json_and_cannot_end_its_element(shop: Shop) -
     hostile = replace(shop.answer(episode), observation="</script><!-- & \u2028 √")
     text = hostile.as_json(goal=3)
     assert not set("<>&") & set(text)
-    assert Answer.read(json.loads(text)) == hostile
+    assert Answer.read(text) == hostile
     fields = json.loads(text)
     for name, wrong in (("reward", "1"), ("observation", None), ("faults", "x"), ("available_actions", [True, "ab"])):
         with pytest.raises((TypeError, ValueError)):
-            Answer.read({**fields, name: wrong})
+            Answer.read(json.dumps({**fields, name: wrong}))
 
 
 @pytest.mark.parametrize("parity", [False, True])
