@@ -5,7 +5,7 @@ from itertools import product as combinations
 
 import pytest
 
-from webshop_server.catalog.synthetic.draws import Draws
+from webshop_server.catalog.synthetic.words import Draws
 from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.catalog.synthetic.toy import toy_products
 from webshop_server.goals.reward import RewardMode

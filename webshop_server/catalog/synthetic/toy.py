@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 
 from webshop_server.catalog.pricing import price_text
 from webshop_server.catalog.product import HumanInstruction, Product
-from webshop_server.catalog.synthetic.draws import Draws, opaque_id
-from webshop_server.catalog.synthetic.vocabulary import read_words
+from webshop_server.catalog.synthetic.words import Draws, opaque_id, read_words
 
 LOWEST, HIGHEST = 2000, 15000  # cents
 Kind: TypeAlias = Mapping[str, Any]  # one of `kinds` in toy.toml
