@@ -12,8 +12,16 @@ import pytest
 
 from webshop_server.catalog import Catalog, CatalogError
 from webshop_server.catalog.files import Source, find_source, read_source
-from webshop_server.catalog.pricing import drawn_price, price_text, read_pricing
-from webshop_server.catalog.product import FIELDS, HumanInstruction, Product, read_record, write_product
+from webshop_server.catalog.product import (
+    FIELDS,
+    HumanInstruction,
+    Product,
+    drawn_price,
+    price_text,
+    read_pricing,
+    read_record,
+    write_product,
+)
 
 
 @pytest.mark.parametrize(

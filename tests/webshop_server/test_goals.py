@@ -22,7 +22,7 @@ from webshop_server.goals.goals import (
     Goals,
     make_goals,
     price_bound,
-    split_by_product,
+    split_goals,
 )
 
 
@@ -140,11 +140,12 @@ def test_goals_are_drawn_by_weight() -> None:
     assert {goals.sample(random.Random(seed), "test") for seed in range(20)} == set(goals.split("test"))
 
 
-def test_by_product_by_hand() -> None:
+def test_splits_by_hand() -> None:
     # 12 goals: room for 2, 4 and 6. Product 7 (3 goals) fits into eval, 5 (6 goals) into train, 9 (2) into test and
     # 4 (1) into what is left of eval.
-    split = split_by_product([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5])
+    split = split_goals([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5])
     assert {part: list(numbers) for part, numbers in split.items()} == {
+        "all": [*range(12)], "test": [0, 1], "eval": [2, 3, 4, 5], "train": [6, 7, 8, 9, 10, 11],
         "test_by_product": [4, 5],
         "eval_by_product": [0, 1, 2, 7],
         "train_by_product": [3, 6, 8, 9, 10, 11],

@@ -5,9 +5,9 @@ from itertools import product as combinations
 
 import pytest
 
-from webshop_server.catalog.synthetic.words import Draws
 from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.catalog.synthetic.toy import toy_products
+from webshop_server.catalog.synthetic.words import Draws
 from webshop_server.goals.reward import RewardMode
 from webshop_server.store.shop import open_shop
 

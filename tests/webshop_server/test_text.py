@@ -8,9 +8,8 @@ import pytest
 from webshop_server.catalog.files import find_source, read_source
 from webshop_server.search.index import document_text
 from webshop_server.text import analyzer
-from webshop_server.text.analyzer import tokens
+from webshop_server.text.analyzer import OTHER, classes, tokens, words
 from webshop_server.text.porter import stem
-from webshop_server.text.word_break import OTHER, classes, words
 
 
 @pytest.mark.parametrize(

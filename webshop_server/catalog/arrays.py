@@ -3,22 +3,32 @@
 import logging
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Make: TypeAlias = Callable[[Callable[[str, str, int], NDArray[Any]]], None]
 """Makes arrays: takes a function that gives a new array of zeros by name, type (as NumPy writes it) and length."""
 
 PATIENCE = 3600.0  # seconds to wait for another process that is building the same file
 _log = logging.getLogger(__name__)
+
+
+def counted(things: Iterable[T], what: str, total: int | None = None) -> Iterable[T]:
+    """Passes things on; if it takes longer than two seconds, a bar on standard error shows how many have come."""
+    from tqdm import tqdm  # here, as most processes have nothing to show
+
+    every = 0.1 if sys.stderr.isatty() else 30.0  # seconds; a log is no place for a moving bar
+    return tqdm(things, what, total, leave=False, delay=2, mininterval=every, unit=" products", unit_scale=True)
 
 
 @contextmanager

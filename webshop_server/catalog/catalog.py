@@ -20,10 +20,9 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from webshop_server.catalog.arrays import one_builder
+from webshop_server.catalog.arrays import counted, one_builder
 from webshop_server.catalog.files import find_source, read_source
 from webshop_server.catalog.product import FIELDS, CatalogError, Product, read_product, write_product
-from webshop_server.catalog.progress import counted
 from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.catalog.synthetic.toy import toy_products
 

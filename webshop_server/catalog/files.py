@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import ijson
 from ijson.common import JSONError
 
+from webshop_server.catalog.arrays import counted
 from webshop_server.catalog.product import CatalogError, Product, read_record
-from webshop_server.catalog.progress import counted
 
 OFFICIAL = "items_shuffle"
 ARRAYS, LINES = f"{OFFICIAL}*.json", "*products*.jsonl"

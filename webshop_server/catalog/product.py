@@ -3,17 +3,26 @@
 Records are read by the original loader's rules, raw ones and those that it has already loaded. One rule differs: the
 original gives a product of unknown attributes the attribute "DUMMY_ATTR", which no goal can name, so it is left out. A
 wrong type is an error that names the field, because a guess would show up later as a reward that nobody can explain.
+The original draws the price of a product with a range again in each process; here it depends on the catalogue's
+content, a seed and the product alone.
 """
 
 import dataclasses
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from webshop_server.catalog.pricing import drawn_price, price_text, read_pricing
-
 DUMMY_ATTRIBUTES = ("DUMMY_ATTR",)
+NO_PRICE = (100.0,)
+"""What a product costs for which the source has no price."""
+MAX_PRICE = 1_000_000_000  # dollars; beyond it a number is damage
+_NUMBER = r"\d+(?:[.,]\d+)*|[.,]\d+"
+_OF_A_MEASURE = re.compile(rf"\([^()]*\)|[$€£]?\s*(?:{_NUMBER})\s*(?:/|per\b)\s*[^\d$€£]*")
+_WITH_SIGN = re.compile(rf"[$€£]\s*({_NUMBER})(?:\s*[-–]\s*({_NUMBER}))?|({_NUMBER})\s*[$€£]")
+_ALONE = re.compile(rf"\s*({_NUMBER})\s*(?:[-–]\s*({_NUMBER})\s*)?")
 
 
 class CatalogError(ValueError):
@@ -48,7 +57,7 @@ class Product:
     option_prices: Mapping[str, float] = field(default_factory=dict)
     # The one price, or the ends of a range, in dollars; (100.0,) if the source has none.
     pricing: tuple[float, ...] = (100.0,)
-    price_text: str = "$100.0"  # how the original shows the price: "$19.99 to $28.0". `pricing.dollars` is for people.
+    price_text: str = "$100.0"  # how the original shows the price: "$19.99 to $28.0". `dollars` is for people.
     price: float = 100.0  # what buying costs in dollars: deterministic, from the hash of the catalogue and its seed
     image: str = ""  # main image, a URL or empty
     instruction: str | None = None  # synthetic request without options and price, or None
@@ -177,3 +186,97 @@ def _pricing(fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
 def _clean(text: str) -> str:
     """The text with lone surrogates replaced, which JSON can carry and no page or file can."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def read_pricing(written: object) -> tuple[float, ...]:
+    """Reads a price in any form that files have it in.
+
+    | written | read as |
+    |---|---|
+    | "$19.99", "19.99", "€19,99", 19.99 | one price; the currency does not matter |
+    | "$19.99 - $27.99", "19.99 - 27.99", [19.99, 27.99] | the two ends of a range; of more amounts the first two |
+    | "now $9.99" | 9.99: beside a sign, words and numbers without one are not looked at |
+    | "$1,299.00", "$1.299,00" | 1299: where there are commas and points, the last of them is the decimal sign |
+    | "$1,299", "$12,50" | 1299 and 12.5: a lone comma groups thousands before three digits |
+    | "$5.99 ($0.50 / Ounce)", "$5.99 $0.50/oz" | 5.99: what is in brackets or per something counts if alone |
+    | "", null, [] | no price: `NO_PRICE` |
+
+    Args:
+        written: A text, a number, or a list of numbers.
+
+    Returns:
+        One price, or the two ends of a range as written, in dollars.
+
+    Raises:
+        ValueError: If there is no amount in it, or one that is not from 0 to `MAX_PRICE`.
+
+    >>> read_pricing("$1,019.99 - $1.027,50"), read_pricing("$5.99 ($0.50 / Ounce)")
+    ((1019.99, 1027.5), (5.99,))
+    """
+    prices: Sequence[object] = written if isinstance(written, list | tuple) else [written]
+    if written is None or (isinstance(written, str) and not written.strip()):
+        return NO_PRICE
+    if isinstance(written, str):
+        prices = _amounts(_OF_A_MEASURE.sub(" ", written)) or _amounts(written)
+        if not prices:
+            raise ValueError(f"{written!r} has no price in it; write it as '$19.99' or '$19.99 - $27.99'")
+    checked: list[float] = []
+    for price in prices[:2]:
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
+            raise ValueError(f"{price!r} is not a price; it must be a number from 0 to {MAX_PRICE:,}")
+        checked.append(float(price))
+    return tuple(checked) or NO_PRICE
+
+
+def _amounts(text: str) -> list[float]:
+    """The amounts in a text: numbers with a sign of a currency, or without one if there is nothing else."""
+    alone = _ALONE.fullmatch(text)
+    found = [alone] if alone else _WITH_SIGN.finditer(text)
+    return [_amount(number) for match in found for number in match.groups() if number]
+
+
+def _amount(number: str) -> float:
+    """The value of a number with points and commas."""
+    marks = re.sub(r"\d", "", number)
+    whole, last = re.split(r"[.,](?=\d*$)", number) if marks else (number, "")
+    groups_thousands = len(set(marks)) == 1 and (len(marks) > 1 or (marks == "," and len(last) == 3))
+    return float(re.sub(r"[.,]", "", whole) + ("" if groups_thousands else ".") + last)
+
+
+def dollars(pricing: Sequence[float]) -> str:
+    """How the store shows one price, or the two ends of a range, to people: with cents.
+
+    >>> dollars((127.0,)), dollars((19.99, 1028.5))
+    ('$127.00', '$19.99 to $1028.50')
+    """
+    return " to ".join(f"${price:.2f}" for price in pricing)
+
+
+def price_text(pricing: Sequence[float]) -> str:
+    """How the original shows one price, or the two ends of a range.
+
+    >>> price_text((19.99, 28.0))
+    '$19.99 to $28.0'
+    """
+    return " to ".join(f"${price}" for price in pricing)
+
+
+def drawn_price(catalog_hash: str, seed: int, asin: str, pricing: Sequence[float]) -> float:
+    """What buying a product costs: its price, or a number of whole cents drawn uniformly from its range.
+
+    Args:
+        catalog_hash: Hash of the catalogue's content.
+        seed: Any integer.
+        asin: Identifier of the product.
+        pricing: One price, or the two ends of a range.
+
+    Returns:
+        Dollars, the same in every process.
+    """
+    if len(pricing) == 1:
+        return pricing[0]
+    low, high = sorted(pricing)
+    digest = hashlib.sha256(f"{catalog_hash}/{seed}/{asin}".encode()).digest()
+    drawn = low + (high - low) * int.from_bytes(digest[:7], "big") / 2**56
+    # A range may be narrower than a cent.
+    return min(max(round(drawn, 2), low), high)

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from webshop_server.catalog.arrays import Arrays, open_arrays
+from webshop_server.catalog.arrays import Arrays, counted, open_arrays
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.progress import counted
 
 SHUFFLE_SEED = 233
 PRICE_BOUNDS = tuple(10.0 * tens for tens in range(1, 100))
@@ -37,7 +36,7 @@ PUBLISHED_TEST, PUBLISHED_EVAL = 500, 1000
 PARTS = ("test", "eval", "train")
 BY_PRODUCT = "_by_product"
 SPLITS = ("all", *PARTS, *(part + BY_PRODUCT for part in PARTS))
-_VERSION = 2  # of the arrays, and of what decides the goals; those of another version are made again
+_VERSION = 3  # of the arrays, and of what decides the goals; those of another version are made again
 
 
 class GoalError(ValueError):
@@ -173,10 +172,8 @@ class Goals:
         """
         if name not in SPLITS:
             raise GoalError(f"split {name!r} is unknown; use one of {', '.join(SPLITS)}")
-        if name.endswith(BY_PRODUCT):
-            numbers: Sequence[int] = self._arrays[f"numbers_{name}"].data
-            return numbers
-        return _split_by_index(len(self))[name]
+        numbers: Sequence[int] = self._arrays[f"numbers_{name}"].data
+        return numbers
 
     def sample(self, rng: random.Random | np.random.Generator, split: str = "all") -> int:
         """Draws the number of a goal of a split by weight, with one uniform number.
@@ -214,8 +211,7 @@ def _make_arrays(catalog: Catalog, human: bool, new: Callable[[str, str, int], N
     | `rows`, `parts` | of each request: number of the product in the catalogue, and of the request among its own |
     | `ends`, `weights` | of each request: number of goals up to and with it, and weight of each of its goals |
     | `order` | for each goal, in shuffled order, its number in the order of the catalogue |
-    | `numbers_SPLIT` | the goals of a split by product |
-    | `cumulative_SPLIT` | running sums of the weights of a split's goals |
+    | `numbers_SPLIT`, `cumulative_SPLIT` | the goals of a split, and running sums of their weights |
     """
     rows, parts, ends = array("i"), array("i"), array("q")
     asked: list[tuple[str, ...]] = []
@@ -245,16 +241,10 @@ def _make_arrays(catalog: Catalog, human: bool, new: Callable[[str, str, int], N
     new("order", "<i4", total)[:] = order
     source_of = np.searchsorted(ends, order, side="right")
     weights = weights[source_of]
-    by_product = split_by_product(np.asarray(rows)[source_of].tolist())
-    for name in SPLITS:
-        if name.endswith(BY_PRODUCT):
-            numbers = new(f"numbers_{name}", "<i4", len(by_product[name]))
-            numbers[:] = by_product[name]
-            drawn = weights[numbers]
-        else:
-            span = _split_by_index(total)[name]
-            drawn = weights[span.start : span.stop]
-        new(f"cumulative_{name}", "<f8", len(drawn))[:] = np.cumsum(drawn)
+    for name, found in split_goals(np.asarray(rows)[source_of].tolist()).items():
+        numbers = new(f"numbers_{name}", "<i4", len(found))
+        numbers[:] = found
+        new(f"cumulative_{name}", "<f8", len(found))[:] = np.cumsum(weights[numbers])
 
 
 def _requests(product: Product, human: bool) -> Iterator[tuple[int, tuple[str, ...], int]]:
@@ -303,25 +293,22 @@ def split_sizes(goals: int) -> tuple[int, int, int]:
     return test, evaluation, goals - test - evaluation
 
 
-def _split_by_index(goals: int) -> dict[str, range]:
-    test, evaluation, _ = split_sizes(goals)
-    ends = test, test + evaluation
-    return {"all": range(goals), "test": range(test), "eval": range(*ends), "train": range(ends[1], goals)}
-
-
-def split_by_product(products: Sequence[int]) -> dict[str, Sequence[int]]:
-    """Splits goals so that no product is in two parts: goal numbers by split, from the product of each goal.
+def split_goals(products: Sequence[int]) -> dict[str, Sequence[int]]:
+    """The goals of each of `SPLITS`, from the product of each goal.
 
     Products come in the order of their first goal. One goes to the first part that still has room for all its goals,
     so that a product with hundreds of them cannot fill the test set; train takes what fits nowhere else.
     """
-    room = dict(zip(PARTS, split_sizes(len(products)), strict=True))
+    test, evaluation, train = split_sizes(len(products))
+    room = {"test": test, "eval": evaluation, "train": train}
     part_of: dict[int, str] = {}
     for product, count in Counter(products).items():  # in the order of first appearance
         part = next((part for part in PARTS if room[part] >= count), "train")
         room[part] -= count
         part_of[product] = part + BY_PRODUCT
-    numbers = {part + BY_PRODUCT: array("i") for part in PARTS}
+    by_product = {part + BY_PRODUCT: array("i") for part in PARTS}
     for number, product in enumerate(products):
-        numbers[part_of[product]].append(number)
-    return dict(numbers)
+        by_product[part_of[product]].append(number)
+    goals = range(len(products))
+    by_index = {"test": goals[:test], "eval": goals[test : test + evaluation], "train": goals[test + evaluation :]}
+    return {"all": goals, **by_index, **by_product}

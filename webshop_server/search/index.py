@@ -19,6 +19,7 @@ import math
 import random
 import tempfile
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,10 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webshop_server.catalog.arrays import Arrays, open_arrays
+from webshop_server.catalog.arrays import Arrays, counted, open_arrays
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.progress import counted
 from webshop_server.text.analyzer import tokens
 
 LIMIT = 50
@@ -302,14 +302,8 @@ class _Texts:
     def find(self, text: str) -> int | None:
         """The number of a text among sorted ones, or None."""
         wanted = text.encode(*_ENCODING)
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._bytes(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self._bytes(low) == wanted else None
+        place = bisect_left(range(len(self)), wanted, key=self._bytes)
+        return place if place < len(self) and self._bytes(place) == wanted else None
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._text[self._starts[number] : self._starts[number + 1]])

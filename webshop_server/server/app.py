@@ -42,9 +42,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
 }
 _LONGEST_ACTION = _LONGEST_LITERAL = 4000  # characters
 _FORMAT = 4  # of what is kept of sessions
@@ -137,7 +135,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         if parts is not None:  # the code a paid worker would hand in
             code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
         score = None if parts is None else parts.total
-        page = PageText(goal.instruction, name, score, parity=episode.rules.parity, people=True)
+        page = PageText(goal.instruction, name, score, parity=episode.rules.parity)
         return _html(shop.html.render(state, page, code, carried))
 
     @route("/")
@@ -150,14 +148,6 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         """Whether episodes can be played: the store is open, and sessions can be kept."""
         sessions.put("", Visit(Episode(0)))  # no session has this name
         return {"ready": True}
-
-    @app.route("/robots.txt")
-    def robots() -> Response:
-        return Response("User-agent: *\nDisallow: /\n", mimetype="text/plain")
-
-    @app.route("/favicon.ico")
-    def icon() -> Response:
-        return app.send_static_file("icon.svg")
 
     @app.route("/picture/<asin>.svg")
     def picture(asin: str) -> Response:
@@ -274,14 +264,7 @@ def _html(page: str) -> Response:
 
 
 def _asked_for(query: Mapping[str, str], formula: str) -> tuple[str, dict[str, int], Rules]:
-    """Reads the query of a start page: how a program wants to play.
-
-    | field | meaning |
-    |---|---|
-    | `goal`, or `index`, or `seed` | number of a goal; its place in `split`; draws one from it. Without any, any goal |
-    | `split`, `mode`, `reward` | as the arguments of `Shop.find_goal` and of `Rules`; one of the names there |
-    | `parity`, `show_actions` | 0 or 1 |
-    """
+    """Reads the query of a start page: the arguments of `Shop.find_goal` and of `Rules`."""
     for name, value in query.items():
         if not (_NUMBER.fullmatch(value) if name in _NUMBERS else value in _CHOICES.get(name, ())):
             choices = "; ".join(f"{field}: {', '.join(values)}" for field, values in _CHOICES.items())

@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.store import page_text
 from webshop_server.store.page_text import PageText
@@ -60,16 +59,12 @@ class HtmlPages:
         return self._templates["error"].render(status=status, title=title, message=message, carried="")
 
     def _results(self, state: PageState, page: PageText) -> dict[str, object]:
-        has_next = self._store.has_next(state)
+        products = map(self._store.catalog.product, self._store.shown(state))
         return {
             "heading": page_text.results_heading(self._store, state),
             "filters": page_text.filters_line(state) if state.filters else "",
-            "has_next": page.parity or has_next,
-            "hides_next": page.people and not has_next,
-            "products": [
-                (product, page_text.listed_price(product, page), dollars(product.pricing) if page.people else "")
-                for product in map(self._store.catalog.product, self._store.shown(state))
-            ],
+            "has_next": page.parity or self._store.has_next(state),
+            "products": [(product, page_text.listed_price(product, page)) for product in products],
             "picture": picture_url,
         }
 
@@ -80,7 +75,6 @@ class HtmlPages:
             "chosen": chosen,
             "image": next((image for image in reversed(images) if image), product.image),
             "price": page_text.price_line(product, state, page),
-            "shown_price": f"Price: {page_text.chosen_price(product, state)}" if page.people else "",
             "rating": page_text.RATING,
             "sub_pages": SUB_PAGES,
         }

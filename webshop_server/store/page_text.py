@@ -21,8 +21,7 @@ from urllib.parse import quote
 
 from jinja2.utils import htmlsafe_json_dumps
 
-from webshop_server.catalog.pricing import dollars
-from webshop_server.catalog.product import Product
+from webshop_server.catalog.product import Product, dollars
 from webshop_server.goals.goals import price_with
 from webshop_server.store.state import PAGE_SIZE, SEARCH, SUB_PAGES, PageState, Store, read_action
 
@@ -46,9 +45,6 @@ class PageText:
     session: str = "0"  # name of the session in URLs
     score: float | None = None  # what the purchase earned, in 0 to 1; None before
     parity: bool = False  # whether to show what the original shows
-    # Whether HTML also has what people want, without text of its own: cents in prices, and no button to a page without
-    # results.
-    people: bool = False
 
 
 def observation(store: Store, state: PageState, page: PageText, mode: str) -> str:

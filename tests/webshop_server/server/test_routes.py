@@ -147,8 +147,6 @@ def test_every_answer_is_guarded(client: FlaskClient) -> None:
         headers = client.get(path).headers
         assert headers["Content-Security-Policy"].startswith("default-src 'self';")
         assert headers["X-Content-Type-Options"] == "nosniff"
-    assert client.get("/robots.txt").get_data(as_text=True) == "User-agent: *\nDisallow: /\n"
-    assert client.get("/favicon.ico").mimetype == "image/svg+xml"
 
 
 def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:

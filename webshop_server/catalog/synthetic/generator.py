@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from webshop_server.catalog.pricing import price_text
-from webshop_server.catalog.product import Product
+from webshop_server.catalog.product import Product, price_text
 from webshop_server.catalog.synthetic.words import Axis, Draws, Kind, Trait, opaque_id, shared, shelves
 
 MAX_FAMILY = 4

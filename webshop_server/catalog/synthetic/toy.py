@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product as combinations
 from typing import Any, TypeAlias
 
-from webshop_server.catalog.pricing import price_text
-from webshop_server.catalog.product import HumanInstruction, Product
+from webshop_server.catalog.product import HumanInstruction, Product, price_text
 from webshop_server.catalog.synthetic.words import Draws, opaque_id, read_words
 
 LOWEST, HIGHEST = 2000, 15000  # cents
