@@ -4,9 +4,7 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,33 +29,46 @@ def counted(things: Iterable[T], what: str, total: int | None = None) -> Iterabl
     return tqdm(things, what, total, leave=False, delay=2, mininterval=every, unit=" products", unit_scale=True)
 
 
-@contextmanager
-def one_builder(path: Path) -> Iterator[None]:
-    """Lets one process at a time into the block, in which `path` is built; its folder is made.
+def build_once(path: Path, build: Callable[[Path], None]) -> None:
+    """Has `build` make a file or folder, unless it is there; it gets its name when all of it is written.
+
+    Of several processes that find nothing one builds and the others wait.
 
     Raises:
         OSError: If nothing can be written there.
         filelock.Timeout: If another process has been building for an hour.
     """
+    if path.exists():
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
     with FileLock(path.with_name(f"{path.name}.lock"), timeout=PATIENCE):
-        yield
+        if not path.exists():  # another process may have made it meanwhile
+            try:
+                remove(partial)
+                build(partial)
+                partial.rename(path)
+            finally:
+                remove(partial)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def open_arrays(folder: Path | None, make: Make) -> Arrays:
-    """Opens arrays, or makes them first.
-
-    Of several processes that find nothing one makes them and the others wait. The folder gets its name when all of it
-    is written. Where it cannot be written, the arrays are made in memory, with a warning in the log.
+    """Opens arrays, or makes them first: in memory, with a warning in the log, where they cannot be written.
 
     Raises:
         ValueError: If one is damaged.
     """
-    if folder is not None and not folder.is_dir():
+    if folder is not None:
         try:
-            with one_builder(folder):
-                if not folder.is_dir():  # another process may have made them meanwhile
-                    _write(folder, make)
+            build_once(folder, lambda partial: _write(partial, make))
         except OSError as error:
             _log.warning("%s cannot be written (%s); it is kept in memory", folder, error)
             folder = None
@@ -74,22 +85,17 @@ def open_arrays(folder: Path | None, make: Make) -> Arrays:
 
 
 def _write(folder: Path, make: Make) -> None:
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}.", suffix=".partial"))
+    folder.mkdir()
     made: list[np.memmap[Any, Any]] = []
 
     def new(name: str, dtype: str, length: int) -> NDArray[Any]:
-        file = partial / f"{name}.npy"
+        file = folder / f"{name}.npy"
         made.append(np.lib.format.open_memmap(file, "w+", np.dtype(dtype), (length,)))
         if hasattr(os, "posix_fallocate"):  # or a full disk would kill the process at a write to memory
             with file.open("r+b") as opened:
                 os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         return np.asarray(made[-1])
 
-    try:
-        make(new)
-        for array in made:
-            array.flush()
-        partial.chmod(0o755)  # mkdtemp lets only its owner read it
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    make(new)
+    for array in made:
+        array.flush()

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import sqlite3
 import threading
 from collections import deque
@@ -20,7 +19,7 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from webshop_server.catalog.arrays import counted, one_builder
+from webshop_server.catalog.arrays import build_once, counted, remove
 from webshop_server.catalog.files import find_source, read_source
 from webshop_server.catalog.product import FIELDS, CatalogError, Product, read_product, write_product
 from webshop_server.catalog.synthetic.generator import synthetic_products
@@ -215,35 +214,22 @@ def _open_large(
         if len(first) <= small:
             return Catalog(name, first, seed, home)
         drained = (first.popleft() for _ in range(len(first)))
+
+        def write(partial: Path) -> None:
+            """Writes the file, and deletes what older sources have left; who has it open goes on reading it."""
+            with closing(sqlite3.connect(partial)) as database:
+                write_products(database, counted(chain(drained, products), f"reading {name}", total))
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            for old in home.parent.glob(f"{home.name}.*"):
+                if old.is_dir() or old.suffix == ".sqlite":
+                    remove(old)
+
         try:
-            with one_builder(path):
-                if not path.exists():  # another process may have made it meanwhile
-                    _write(path, home, counted(chain(drained, products), f"reading {name}", total))
+            build_once(path, write)
         except (sqlite3.Error, OSError) as error:
             raise CatalogError(f"{path} cannot be written ({error}); make room, or give another cache_dir") from error
     return Catalog(name, path, seed, home)
-
-
-def _write(path: Path, home: Path, products: Iterable[Product]) -> None:
-    """Writes a file, which gets its name when it is whole and on the disk, and deletes what older sources have left.
-
-    Who has an older one open goes on reading it.
-    """
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    try:
-        with closing(sqlite3.connect(partial)) as database:
-            write_products(database, products)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    for old in home.parent.glob(f"{home.name}.*"):
-        if old.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
-        elif old.suffix == ".sqlite" and old != path:
-            old.unlink()
 
 
 def _user_cache() -> Path:
