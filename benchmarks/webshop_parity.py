@@ -25,7 +25,7 @@ from record import HERE, place, table, write
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import noun_tagger
-from webshop_server.goals.reward import RewardMode, purchase_price, score
+from webshop_server.goals.reward import RewardMode, score
 from webshop_server.search.index import SearchIndex, document_text
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import START, Store
@@ -147,7 +147,7 @@ def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
     for record in records(folder / "reward_parts_golden_2000.jsonl"):
         goal = recorded_goal(catalog, record["goal"])
         bought = catalog.product(record["asin"])
-        parts = score(bought, record["options"], record["price"], goal, OneNoun(), "webshop")
+        parts = score(bought, record["options"], goal, OneNoun(), "webshop", record["price"])
         ours = {
             "query_match": parts.query_match,
             "category_match": parts.category_match,
@@ -211,8 +211,7 @@ def compare_episodes(folder: Path, store: Store) -> Counts:
             if step.get("done") and state.asin == episode["goal"]["asin"]:
                 bought, chosen = store.catalog.product(state.asin), dict(state.options)
                 goal = recorded_goal(store.catalog, episode["goal"])
-                price = purchase_price(bought, chosen, "webshop")
-                paid_by_us = score(bought, chosen, price, goal, noun_tagger("every_word"), "webshop").total
+                paid_by_us = score(bought, chosen, goal, noun_tagger("every_word"), "webshop").total
                 tally.add("purchases of the goal's product with the same reward", paid_by_us, step["reward"])
         tally.add("episodes with all the same", whole, True)
     return tally.counts()

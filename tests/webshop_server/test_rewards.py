@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
-from webshop_server.goals.matching import Closeness, closeness, fuzzy_match
 from webshop_server.goals.nouns import NounTagger, noun_tagger
-from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, score
+from webshop_server.goals.reward import (
+    Closeness,
+    RewardMode,
+    RewardParts,
+    closeness,
+    fuzzy_match,
+    kind_match,
+    options_met,
+    score,
+)
 from webshop_server.goals.tiers import EventKind, Progress, TierEvent, nearness, pay, tier
 from webshop_server.store.shop import Shop, open_shop
 from webshop_server.store.winnable import is_winnable
@@ -56,7 +64,7 @@ def test_closeness(wanted: str, chosen: str, expected: Closeness) -> None:
 )
 def test_similar_colours(wanted: str, chosen: str, similar: bool) -> None:
     expected = Closeness.SIMILAR_COLOUR if similar else Closeness.DIFFERENT
-    assert closeness(wanted, chosen, is_colour=True) is closeness(chosen, wanted, is_colour=True) is expected
+    assert closeness(wanted, chosen, "color") is closeness(chosen, wanted, "color") is expected
     assert closeness(wanted, chosen) is Closeness.DIFFERENT
 
 
@@ -95,7 +103,7 @@ def goal(**changes: object) -> Goal:
 def scored(
     chosen: Mapping[str, str], wanted: Goal = GOAL, mode: RewardMode = "fixed", price: float = 25.0
 ) -> RewardParts:
-    return score(SHIRT, chosen, price, wanted, noun_tagger("every_word"), mode)
+    return score(SHIRT, chosen, wanted, noun_tagger("every_word"), mode, price)
 
 
 @pytest.mark.parametrize("mode", ["webshop", "fixed"])
@@ -315,7 +323,7 @@ def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> Non
         )
         bought, price = catalog.product(str(record["asin"])), record["price"]
         assert isinstance(price, int | float)
-        parts = score(bought, chosen, price, goal, one_noun, "webshop")
+        parts = score(bought, chosen, goal, one_noun, "webshop", price)
         attributes, met = sum(parts.attributes_met), sum(parts.options_met)
         ours = {
             "query_match": parts.query_match,

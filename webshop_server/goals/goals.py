@@ -64,6 +64,11 @@ class Goal:
     weight: float  # how often it is drawn, relative to the others
     nouns: tuple[str, ...] | None = None  # nouns of `name`, or None if the catalogue does not know
 
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        """The options asked for: name, "" where people gave none, and value."""
+        return [("", value) for value in self.options] if isinstance(self.options, tuple) else [*self.options.items()]
+
 
 def price_with(product: Product, values: Iterable[str]) -> float:
     """What a product costs in dollars with these option values: the dearest of their prices.

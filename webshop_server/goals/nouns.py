@@ -16,12 +16,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
-from webshop_server.goals.matching import word_list
+import tomllib
 
 TAGGERS = ("precomputed", "rules", "every_word", "spacy")
 SPACY_MODEL = "en_core_web_sm"
 _CACHED_TITLES = 8192
+
+
+def word_list(name: str) -> tuple[str, ...]:
+    """A list of words.toml, in its order."""
+    return tuple(tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))[name].split())
+
 
 _WORD = re.compile(r"[^\W\d_][\w']*")
 _FUNCTION_WORDS, _ADJECTIVES, _STILL_NOUNS = map(word_list, ("functions", "adjectives", "still_nouns"))

@@ -17,14 +17,18 @@ these points and no others:
 | a noun twice in the wanted title must be met twice, which cannot be | it counts once |
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
 from typing import Literal, NamedTuple
+
+from rapidfuzz import fuzz
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, price_with
-from webshop_server.goals.matching import Closeness, closeness, first_colour, fuzzy_match, printed_pair
-from webshop_server.goals.nouns import NounTagger
+from webshop_server.goals.nouns import NounTagger, word_list
 
 RewardMode = Literal["webshop", "fixed"]
 REWARD_MODES: tuple[RewardMode, ...] = ("webshop", "fixed")
@@ -35,6 +39,25 @@ UNLIKE_TITLE = 0.1  # below it the kind is wrong, whatever else agrees
 _NAMES = frozenset({"size", "color", "colour"})
 _SIZES = frozenset({"size", "small", "medium", "large", "xlarge"})
 _COLORS = frozenset({"color", "colour", "black", "white", "red", "blue", "green", "gray", "yellow", "brown"})
+FUZZY_THRESHOLD = 85  # a match scores more than this, of 100
+COLOUR_WORDS = word_list("colours")
+_COLOURS = frozenset(COLOUR_WORDS)
+# They tell two colours apart and are none themselves: "light" must not count as "light pink".
+_SHADES = frozenset({"dark", "light"})
+_SIZE_WORDS = frozenset(word_list("sizes"))
+# A number keeps its decimal part and a sign that is no hyphen: +1.5 and -1.5 are two lenses, 5-6 is a range.
+_WORD = re.compile(r"(?:(?<![^\W_])[+-])?\d+(?:\.\d+)?|[^\W\d_]+")
+_NOT_IN_A_WORD = re.compile(r"\W")
+_LATIN_1 = dict.fromkeys(range(128, 256))  # what thefuzz drops under the name "ASCII only"; it keeps all above
+
+
+class Closeness(IntEnum):
+    """How well a chosen option value agrees with the one asked for."""
+
+    DIFFERENT = 0
+    SIMILAR_COLOUR = 1
+    SAME_WORDS = 2
+    EQUAL = 3
 
 
 @dataclass(frozen=True)
@@ -109,18 +132,22 @@ def kind_match(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode
 def score(
     product: Product,
     chosen: Mapping[str, str],
-    price: float,
     goal: Goal,
     nouns: NounTagger,
     mode: RewardMode = "webshop",
+    price: float | None = None,
 ) -> RewardParts:
-    """Scores a purchase of options, value by name, for a goal; `purchase_price` says at which price in dollars.
+    """Scores a purchase of options, value by name, for a goal.
+
+    Without a `price` in dollars it costs in mode "webshop" the product's price, else the price of its options.
 
     Raises:
         ValueError: If the mode is unknown.
     """
     if mode not in REWARD_MODES:
         raise ValueError(f"reward mode {mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
+    if price is None:
+        price = product.price if mode == "webshop" else price_with(product, chosen.values())
     kind = kind_match(product, goal, nouns, mode)
     texts = (product.title.lower(), " ".join(product.bullet_points).lower(), product.description.lower())
     attributes = tuple(
@@ -142,39 +169,27 @@ def score(
     )
 
 
-def purchase_price(product: Product, chosen: Mapping[str, str], mode: RewardMode) -> float:
-    """What a purchase costs in dollars: in mode "webshop" always the product's price, else that of its options."""
-    return product.price if mode == "webshop" else price_with(product, chosen.values())
-
-
 def options_met(
     product: Product, chosen: Mapping[str, str], goal: Goal, mode: RewardMode = "fixed"
 ) -> tuple[bool, ...]:
     """Which of the goal's options, in its order, are met by the values chosen so far on a product, by option name."""
-    named = not isinstance(goal.options, tuple)
-    asked = [("", value) for value in goal.options] if isinstance(goal.options, tuple) else [*goal.options.items()]
     if mode == "webshop":
-        wanted = [printed_pair(*pair) if named else first_colour(pair[1]) for pair in asked]
+        wanted = [printed_pair(*pair) if pair[0] else first_colour(pair[1]) for pair in goal.asked]
         bought = [first_colour(value) for value in chosen.values()]
         return tuple(any(fuzzy_match(own, value) for own in bought) for value in wanted)
 
     def meets(value: str, name: str) -> bool:
         """Whether the choice made for option `name` is the closest to `value` that the product offers."""
-        reached = option_closeness(value, name, chosen[name])
+        reached = closeness(value, chosen[name], name)
         if reached in (Closeness.DIFFERENT, Closeness.EQUAL):
             return reached is Closeness.EQUAL
-        return all(option_closeness(value, name, offered) <= reached for offered in product.options.get(name, ()))
+        return all(closeness(value, offered, name) <= reached for offered in product.options.get(name, ()))
 
-    unasked = [name for name in chosen if not named or name not in goal.options]
+    unasked = [name for name in chosen if name not in dict(goal.asked)]
     return tuple(
-        any(meets(value, name) for name in ([wanted] if named and wanted in chosen else unasked))
-        for wanted, value in asked
+        any(meets(value, name) for name in ([wanted] if wanted and wanted in chosen else unasked))
+        for wanted, value in goal.asked
     )
-
-
-def option_closeness(wanted: str, name: str, value: str) -> Closeness:
-    """How close the value of an option is to a wanted one; the option's name tells whether it is a colour."""
-    return closeness(wanted, value, is_colour="color" in name or "colour" in name)
 
 
 def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
@@ -195,3 +210,87 @@ def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
     for words, otherwise in missing:
         found.append("wrong color" if words & _COLORS else "wrong size" if words & _SIZES else otherwise)
     return tuple(dict.fromkeys([*found, *(["too dear"] * (not parts.r_price))]))
+
+
+@lru_cache(maxsize=65_536)
+def _prepared(text: str) -> str:
+    """The text as thefuzz compares it: word characters in lower case, blanks for the rest."""
+    return _NOT_IN_A_WORD.sub(" ", text.translate(_LATIN_1)).lower().strip()
+
+
+def token_set_ratio(left: str, right: str) -> int:
+    """The published similarity, 0 to 100: thefuzz's `token_set_ratio` with its preparation and rounding.
+
+    It is 0 if nothing of one text is left after the preparation.
+
+    >>> token_set_ratio("Large", "x-large"), token_set_ratio("long sleeve", "short sleeve")
+    (100, 71)
+    """
+    return int(round(fuzz.token_set_ratio(_prepared(left), _prepared(right))))
+
+
+def fuzzy_match(left: str, right: str) -> bool:
+    """Whether the published reward takes two texts for the same."""
+    return token_set_ratio(left, right) > FUZZY_THRESHOLD
+
+
+def first_colour(text: str) -> str:
+    """What the published reward puts in place of an option value: the first of `COLOUR_WORDS` in it, else itself.
+
+    >>> first_colour("navy | red"), first_colour("fashion black"), first_colour("Red")
+    ('navy', 'ash', 'Red')
+    """
+    return next((colour for colour in COLOUR_WORDS if colour in text), text)
+
+
+def printed_pair(name: str, value: str) -> str:
+    """What the published reward compares for a wanted option that has a name: a Python tuple, printed.
+
+    Where the name or the value is a colour word, it is that.
+
+    >>> printed_pair("color", "red"), printed_pair("color", "dark red")
+    ('red', "('color', 'dark red')")
+    """
+    return next((colour for colour in COLOUR_WORDS if colour in (name, value)), repr((name, value)))
+
+
+@lru_cache(maxsize=65_536)
+def words(text: str) -> tuple[str, ...]:
+    """What has to agree of an option value: its words and numbers in order, in lower case, without plurals.
+
+    >>> words("Grey Stripes, 1.5 x -2"), words("5-6"), words("3xl")
+    (('gray', 'stripe', '1.5', 'x', '-2'), ('5', '6'), ('3', 'xl'))
+    """
+    found = ("gray" if word == "grey" else word for word in _WORD.findall(text.lower()))
+    return tuple(
+        # "gas" and "s" are no plurals.
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+        for word in found
+    )
+
+
+def closeness(wanted: str, chosen: str, name: str = "") -> Closeness:
+    """Compares a chosen value of the option `name` with the one asked for; not fuzzy, as values are clicked, not typed.
+
+    The words are the same if they are equal in equal order; in another order too, if none is a number or a size
+    (10 x 20 is not 20 x 10). Colours are similar if both name the same ones and one side has no words besides that the
+    other lacks: "black" and "matte black" are, "black" and "black / white", "pink" and "light pink", "oak brown" and
+    "nut brown" are not. Numbers and sizes always have to agree. Without a letter or digit, values are equal or not.
+    """
+    if wanted.strip().lower() == chosen.strip().lower():
+        return Closeness.EQUAL
+    left, right = words(wanted), words(chosen)
+    if not left or [word for word in left if _is_measure(word)] != [word for word in right if _is_measure(word)]:
+        return Closeness.DIFFERENT
+    if left == right or (sorted(left) == sorted(right) and not any(map(_is_measure, left))):
+        return Closeness.SAME_WORDS
+    if "color" in name or "colour" in name:
+        colours, others = set(left) & _COLOURS, [set(side) - _COLOURS for side in (left, right)]
+        same = colours == set(right) & _COLOURS and bool(colours - _SHADES)
+        if same and (others[0] <= others[1] or others[1] <= others[0]):
+            return Closeness.SIMILAR_COLOUR
+    return Closeness.DIFFERENT
+
+
+def _is_measure(word: str) -> bool:
+    return word in _SIZE_WORDS or word[-1].isdigit()

@@ -228,7 +228,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
             episode = visit.episode
             if episode.done:
                 abort(409, "this session has bought; its start page begins a new one")
-            parts = shop.buy(episode, state)
+            parts = shop.buy(shop.goal(episode.goal), product, dict(state.options), episode.rules.formula)
             return replace(visit, episode=replace(episode, state=state, parts=parts, reward=parts.total))
 
         return shown(session, sessions.update(session, bought), state)

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from webshop_server.catalog.product import Product
 from webshop_server.store import page_text
 from webshop_server.store.page_text import PageText
-from webshop_server.store.state import MAX_QUERY, SUB_PAGES, PageState, Store
+from webshop_server.store.state import MAX_QUERY, PageState, Store
 
 _SAFE = "'[]{}:, ()<>$!*;@"  # for reading; everything with a meaning in a path or a query is quoted
 
@@ -24,11 +24,13 @@ class HtmlPages:
     """Renders pages. One object serves all threads."""
 
     def __init__(self, store: Store) -> None:
-        """Compiles the templates."""
-        self._store = store
+        """Compiles the templates, which take what they write from `store` and from the functions of `page_text`."""
+        self._catalog = store.catalog
         environment = Environment(
             loader=PackageLoader("webshop_server.store"), autoescape=True, undefined=StrictUndefined, auto_reload=False
         )
+        environment.globals |= {"store": store, "texts": page_text, "picture": picture_url, "image": main_image}
+        environment.globals["max_query"] = MAX_QUERY
         names = ("start", "results", "item", "sub_page", "done", "error")
         self._templates = {name: environment.get_template(f"{name}.html.j2") for name in names}
 
@@ -38,46 +40,19 @@ class HtmlPages:
         The page of a purchase without a `code`, which a paid worker would hand in, is that of the original's text
         environment. What is `carried` for programs, of `Answer.as_json`, stands in the element `#webshop`.
         """
-        links = Links(page.session, state)
-        known: dict[str, object] = {"page": page, "links": links, "state": state, "carried": carried}
-        if state.kind == "start":
-            return self._templates["start"].render(known, max_query=MAX_QUERY)
-        if state.kind == "results":
-            return self._templates["results"].render(known | self._results(state, page))
-        product = self._store.catalog.product(state.asin)
-        known |= {"product": product, "picture": picture_url}
-        if state.kind == "done":
-            options = page_text.json_for_html(dict(state.options))
-            return self._templates["done"].render(known, code=code, options=options)
-        if state.kind == "item":
-            return self._templates["item"].render(known | self._item(state, page, product))
-        texts = page_text.sub_page_texts(product, state.sub_page)
-        return self._templates["sub_page"].render(known, texts=texts, empty=not any(text.strip() for text in texts))
+        return self._templates[state.kind].render(
+            state=state,
+            page=page,
+            links=Links(page.session, state),
+            product=self._catalog.product(state.asin) if state.asin else None,
+            chosen=dict(state.options),
+            code=code,
+            carried=carried,
+        )
 
     def error(self, status: int, title: str, message: str) -> str:
         """Renders a page that says what went wrong, with a link to go on."""
         return self._templates["error"].render(status=status, title=title, message=message, carried="")
-
-    def _results(self, state: PageState, page: PageText) -> dict[str, object]:
-        products = map(self._store.catalog.product, self._store.shown(state))
-        return {
-            "heading": page_text.results_heading(self._store, state),
-            "filters": page_text.filters_line(state) if state.filters else "",
-            "has_next": page.parity or self._store.has_next(state),
-            "products": [(product, page_text.listed_price(product, page)) for product in products],
-            "picture": picture_url,
-        }
-
-    def _item(self, state: PageState, page: PageText, product: Product) -> dict[str, object]:
-        chosen = dict(state.options)
-        images = [product.option_images.get(value) for value in chosen.values()]
-        return {
-            "chosen": chosen,
-            "image": next((image for image in reversed(images) if image), product.image),
-            "price": page_text.price_line(product, state, page),
-            "rating": page_text.RATING,
-            "sub_pages": SUB_PAGES,
-        }
 
 
 class Links:
@@ -123,6 +98,12 @@ def _keywords(words: Sequence[str]) -> str:
     kept = [word for word in words if word]
     # repr makes ten characters of one that is not printable, and an address has a bound; JSON leaves it as it is.
     return str(kept) if all(map(str.isprintable, kept)) else json.dumps(kept, ensure_ascii=False)
+
+
+def main_image(product: Product, chosen: Mapping[str, str]) -> str:
+    """Address of the image that the source has of a product, of the option chosen last if there is one."""
+    images = [product.option_images.get(value) for value in chosen.values()]
+    return next((image for image in reversed(images) if image), product.image)
 
 
 def picture_url(product: Product, chosen: Mapping[str, str] | None = None) -> str:

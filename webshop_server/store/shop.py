@@ -5,15 +5,17 @@ gets. Episodes are immutable, and a step is a pure function, so whoever plays ma
 """
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from webshop_server.catalog import Catalog, open_catalog
-from webshop_server.goals.goals import Goals, UnknownGoalError, make_goals
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import Goal, Goals, UnknownGoalError, make_goals
 from webshop_server.goals.nouns import NounTagger, noun_tagger
-from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, purchase_price, score
+from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, score
 from webshop_server.goals.tiers import Progress, TierEvent, nearness, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store import page_text
@@ -82,11 +84,9 @@ class Shop:
             "nouns": self._nouns.name,
         }
 
-    def buy(self, episode: Episode, state: PageState) -> RewardParts:
-        """Scores the purchase that a state of an episode would be."""
-        product, chosen, formula = self.catalog.product(state.asin), dict(state.options), episode.rules.formula
-        price = purchase_price(product, chosen, formula)
-        return score(product, chosen, price, self.goal(episode.goal), self._nouns, formula)
+    def buy(self, goal: Goal, product: Product, options: Mapping[str, str], formula: RewardMode) -> RewardParts:
+        """Scores a purchase."""
+        return score(product, options, goal, self._nouns, formula)
 
     def find_goal(
         self, split: str = "all", *, goal: int | None = None, index: int | None = None, seed: int | None = None
@@ -117,7 +117,10 @@ class Shop:
         if episode.rules.mode == "short":
             action = page_text.with_identifier(self.store, episode.state, action)
         state, event = self.store.act(episode.state, action, parity=episode.rules.parity)
-        parts = self.buy(episode, state) if event == "bought" else episode.parts
+        parts = episode.parts
+        if event == "bought":
+            product = self.catalog.product(state.asin)
+            parts = self.buy(self.goal(episode.goal), product, dict(state.options), episode.rules.formula)
         progress = episode.progress
         if episode.rules.reward == "tiered":
             progress, reward = pay(progress, self._tier_event(episode.goal, state, event, parts))

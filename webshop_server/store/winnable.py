@@ -9,9 +9,8 @@ import re
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal
-from webshop_server.goals.matching import FUZZY_THRESHOLD, token_set_ratio
 from webshop_server.goals.nouns import NounTagger
-from webshop_server.goals.reward import RewardMode, option_closeness, purchase_price, score
+from webshop_server.goals.reward import FUZZY_THRESHOLD, RewardMode, closeness, score, token_set_ratio
 from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, meant, parse_action
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -32,28 +31,25 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
     that the goal does not name. What the goal leaves open is left open, and so is that of which nothing similar is
     offered.
     """
-    named = {} if isinstance(goal.options, tuple) else dict(goal.options)
-    asked: list[tuple[str | None, str]] = [*named.items()]
-    if isinstance(goal.options, tuple):
-        asked = [(None, value) for value in goal.options]
-    others = [name for name in product.options if name not in named]
+    others = [name for name in product.options if name not in dict(goal.asked)]
     chosen: dict[str, str] = {}
-    for wanted_name, wanted in asked:
-        names = [wanted_name] if wanted_name is not None and wanted_name in product.options else others
+    for wanted_name, wanted in goal.asked:
+        names = [wanted_name] if wanted_name and wanted_name in product.options else others
         pairs = [(name, value) for name in names if name not in chosen for value in product.options[name]]
-        free = [pair for pair in pairs if can_be_clicked(product, *pair)]
-        rated = [(option_closeness(wanted, *pair), token_set_ratio(wanted, pair[1]), pair) for pair in free]
-        best = max(rated, key=lambda entry: entry[:2], default=None)
-        if best is not None and (best[0] or best[1] > FUZZY_THRESHOLD):
-            chosen[best[2][0]] = best[2][1]
+        rated = [
+            (closeness(wanted, value, name), token_set_ratio(wanted, value), name, value)
+            for name, value in pairs
+            if can_be_clicked(product, name, value)
+        ]
+        close, ratio, name, value = max(rated, key=lambda entry: entry[:2], default=(0, 0, "", ""))
+        if close or ratio > FUZZY_THRESHOLD:
+            chosen[name] = value
     return chosen
 
 
 def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
     """Whether a goal's own product scores 1, those of its own options chosen that can be clicked."""
-    chosen = own_options(product, goal)
-    price = purchase_price(product, chosen, mode)
-    return score(product, chosen, price, goal, nouns, mode).success
+    return score(product, own_options(product, goal), goal, nouns, mode).success
 
 
 def can_be_clicked(product: Product, name: str, value: str) -> bool:
