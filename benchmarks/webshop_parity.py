@@ -29,7 +29,7 @@ from webshop_server.goals.reward import RewardMode, score
 from webshop_server.search.index import SearchIndex, document_text
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import START, Store
-from webshop_server.store.winnable import is_winnable
+from webshop_server.store.winnable import own_options
 from webshop_server.text.analyzer import tokens
 
 PRODUCTS = "webshop1k_products.jsonl"
@@ -227,7 +227,8 @@ def compare_goals(catalog: Catalog) -> Counts:
     for mode, winnable in modes:
         for nouns in (noun_tagger("every_word"), noun_tagger("rules")):
             goals = make_goals(catalog, human=False)
-            won = sum(is_winnable(catalog.product(goal.asin), goal, nouns, mode) for goal in goals)
+            owned = ((catalog.product(goal.asin), goal) for goal in goals)
+            won = sum(score(own, own_options(own, goal), goal, nouns, mode).success for own, goal in owned)
             counts[f"goals: winnable in {mode}, nouns by {nouns.name}"] = [won, winnable]
     return counts
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.webshop_server.goals import is_winnable
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
@@ -27,7 +28,6 @@ from webshop_server.goals.reward import (
 )
 from webshop_server.goals.tiers import EventKind, Progress, TierEvent, nearness, pay, tier
 from webshop_server.store.shop import Shop, open_shop
-from webshop_server.store.winnable import is_winnable
 
 
 def test_a_match_is_rounded_before_it_is_compared() -> None:

@@ -80,11 +80,6 @@ def price_with(product: Product, values: Iterable[str]) -> float:
     return max(chosen, default=min(product.pricing) if len(product.pricing) > 1 else product.price)
 
 
-def prices(product: Product) -> tuple[float, ...]:
-    """What a product may cost, in dollars: the prices of its options, and that without an option that has one."""
-    return (*product.option_prices.values(), price_with(product, ()))
-
-
 def price_bound(price: float, *key: object) -> float:
     """Draws the highest price of a goal as the original does: the larger of two of the next four tens above `price`.
 

@@ -29,7 +29,7 @@ from webshop_server.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import SPLITS, GoalError, UnknownGoalError
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
-from webshop_server.server.sessions import MAX_SESSIONS, Sessions, UnknownSessionError, Visit, private_folder
+from webshop_server.server.sessions import MAX_SESSIONS, Sessions, UnknownSessionError, private_folder
 from webshop_server.store.answer import MODES, REWARDS
 from webshop_server.store.page_html import Links
 from webshop_server.store.page_text import PageText
@@ -45,7 +45,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 _LONGEST_ACTION = _LONGEST_LITERAL = 4000  # characters
-_FORMAT = 4  # of what is kept of sessions
+_FORMAT = 5  # of what is kept of sessions
 _FIXED = re.compile(r"(?:.*_)?(\d{1,9})", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _NUMBERS = ("goal", "index", "seed")
@@ -53,15 +53,11 @@ _CHOICES = {"split": SPLITS, "mode": MODES, "reward": REWARDS, "parity": ("0", "
 _log = logging.getLogger(__name__)
 
 
-class _Name(BaseConverter):
-    """The name of a session, in an address."""
-
+class _Name(BaseConverter):  # of a session
     regex = r"[A-Za-z0-9_.~:@-]{1,128}"
 
 
-class _Page(IntegerConverter):
-    """The number of a page of results, in an address."""
-
+class _Page(IntegerConverter):  # of results
     regex = r"[1-9][0-9]{0,5}"
 
 
@@ -124,11 +120,11 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
     def route(address: str) -> Any:
         return app.route(address, methods=["GET", "POST"])
 
-    def shown(name: str, visit: Visit, state: PageState) -> Response:
+    def shown(name: str, episode: Episode, state: PageState) -> Response:
         """A page of a session, with the store's answer in it where the session has rules of its own."""
-        episode, carried, code = visit.episode, "", ""
+        carried, code = "", ""
         goal, parts = shop.goal(episode.goal), episode.parts if state.kind == "done" else None
-        if visit.carries:
+        if episode.rules.carries:
             facts = {"store": shop.about()} if state.kind == "start" else {}
             told = shop.answer(replace(episode, state=state))
             carried = told.as_json(goal=goal.id, instruction=goal.instruction, **facts)
@@ -136,7 +132,8 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
             code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
         score = None if parts is None else parts.total
         page = PageText(goal.instruction, name, score, parity=episode.rules.parity)
-        return _html(shop.html.render(state, page, code, carried))
+        html = shop.html.render(state, page, code, carried)
+        return Response(html.encode("utf-8", "replace"), mimetype="text/html")
 
     @route("/")
     def home() -> ResponseReturnValue:
@@ -146,7 +143,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
     @app.route("/healthz")
     def healthz() -> Mapping[str, bool]:
         """Whether episodes can be played: the store is open, and sessions can be kept."""
-        sessions.put("", Visit(Episode(0)))  # no session has this name
+        sessions.put("", Episode(0))  # no session has this name
         return {"ready": True}
 
     @app.route("/picture/<asin>.svg")
@@ -161,7 +158,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         hits = request.args.get("hits", "10")
         if hits not in map(str, range(1, PAGE_SIZE + 1)):
             abort(400, f"hits {hits[:20]!r} is not a number from 1 to {PAGE_SIZE}")
-        return Response(shop.picture(sessions.update(session).episode, int(hits)), mimetype="image/svg+xml")
+        return Response(shop.picture(sessions.update(session), int(hits)), mimetype="image/svg+xml")
 
     @route("/<name:session>")
     def start(session: str) -> ResponseReturnValue:
@@ -170,36 +167,36 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         Asking for the head begins nothing.
         """
         if (action := request.form.get("action")) is not None:
-            visit = sessions.update(session, lambda visit: acted(visit, action))
-            return shown(session, visit, visit.episode.state)
-        visit = begun = fresh(session)
+            episode = sessions.update(session, lambda old: acted(old, action))
+            return shown(session, episode, episode.state)
+        episode = begun = fresh(session)
         if request.method != "HEAD":  # a visitor who comes back goes on
-            goes_on = not begun.carries
-            visit = sessions.update(session, lambda old: old if goes_on and not old.episode.done else begun, begun)
+            goes_on = not begun.rules.carries
+            episode = sessions.update(session, lambda old: old if goes_on and not old.done else begun, begun)
         if (query := request.form.get("search_query", "")).strip():
             words = _checked(tuple(query.lower().split(" ")))
             return redirect(Links(session, PageState("results", words, 1)).results())
-        return shown(session, visit, START)
+        return shown(session, episode, START)
 
-    def fresh(name: str) -> Visit:
+    def fresh(name: str) -> Episode:
         """A new session, by the rules of the query or, without one, by its name."""
         if request.args:
             split, asked, own = _asked_for(request.args.to_dict(), rules.reward)
-            return Visit(shop.start(shop.find_goal(split, **asked), own), carries=True)
+            return shop.start(shop.find_goal(split, **asked), own)
         if "fixed" not in name:
             digest = hashlib.sha256(f"{shop.catalog.hash} {name}".encode()).digest()
-            return Visit(shop.start(shop.goals.sample(random.Random(int.from_bytes(digest[:8], "big"))), rules))
+            return shop.start(shop.goals.sample(random.Random(int.from_bytes(digest[:8], "big"))), rules)
         if (number := _FIXED.fullmatch(name)) is None:
             abort(404, f"the name {name!r} has 'fixed' in it but no number after its last '_'")
-        return Visit(shop.start(int(number[1]), rules))
+        return shop.start(int(number[1]), rules)
 
-    def acted(visit: Visit, action: str) -> Visit:
+    def acted(episode: Episode, action: str) -> Episode:
         """Carries out an action of a session with rules of its own."""
         if len(action) > _LONGEST_ACTION:
             abort(400, f"an action has at most {_LONGEST_ACTION} characters, this has {len(action)}")
-        if not visit.carries:
+        if not episode.rules.carries:
             abort(400, "an action is for a session that began with rules, such as /NAME?goal=17&mode=text")
-        return replace(visit, episode=shop.step(visit.episode, action))
+        return shop.step(episode, action)
 
     @route("/search_results/<name:session>/<path:keywords>/<page:page>")
     def results(session: str, keywords: str, page: int) -> Response:
@@ -210,11 +207,11 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
     @route(f"/item_sub_page/{address}/<any(Description, Features, Reviews):sub>/<options>")
     def item(session: str, asin: str, keywords: str, page: int, options: str, sub: str = "") -> ResponseReturnValue:
         """A product, or its description, features or reviews. A choice that a form sends has its own address."""
-        visit, chosen = sessions.update(session), _chosen_options(options, shop.catalog.product(asin))
+        episode, chosen = sessions.update(session), _chosen_options(options, shop.catalog.product(asin))
         state = PageState("sub_page" if sub else "item", _words(keywords), page, asin, chosen, sub)
         if request.form:
             return redirect(Links(session, state).item(sub_page=sub), 303)
-        return shown(session, visit, state)
+        return shown(session, episode, state)
 
     @route("/done/<name:session>/<asin>/<options>")
     def done(session: str, asin: str, options: str) -> Response:
@@ -224,12 +221,11 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         product = shop.catalog.product(asin)
         state = PageState("done", asin=product.asin, options=_chosen_options(options, product))
 
-        def bought(visit: Visit) -> Visit:
-            episode = visit.episode
+        def bought(episode: Episode) -> Episode:
             if episode.done:
                 abort(409, "this session has bought; its start page begins a new one")
             parts = shop.buy(shop.goal(episode.goal), product, dict(state.options), episode.rules.formula)
-            return replace(visit, episode=replace(episode, state=state, parts=parts, reward=parts.total))
+            return replace(episode, state=state, parts=parts, reward=parts.total)
 
         return shown(session, sessions.update(session, bought), state)
 
@@ -245,9 +241,6 @@ def _add_errors(app: Flask, shop: Shop) -> None:
             response.data = page.encode("utf-8", "replace")
         return response
 
-    def unknown(error: Exception) -> Any:
-        return refused(NotFound(str(error)))
-
     def no_sessions(error: sqlite3.Error) -> Any:
         _log.error("sessions cannot be kept: %s", error)
         told = f"sessions cannot be kept ({error}); try again in a while"
@@ -256,11 +249,7 @@ def _add_errors(app: Flask, shop: Shop) -> None:
     app.register_error_handler(HTTPException, refused)
     app.register_error_handler(sqlite3.Error, no_sessions)
     for kind in (GoalError, UnknownGoalError, UnknownProductError, UnknownSessionError):
-        app.register_error_handler(kind, unknown)
-
-
-def _html(page: str) -> Response:
-    return Response(page.encode("utf-8", "replace"), mimetype="text/html")
+        app.register_error_handler(kind, lambda error: refused(NotFound(str(error))))
 
 
 def _asked_for(query: Mapping[str, str], formula: str) -> tuple[str, dict[str, int], Rules]:
@@ -274,7 +263,7 @@ def _asked_for(query: Mapping[str, str], formula: str) -> tuple[str, dict[str, i
     if len(numbers) > 1:
         abort(400, "give only one of goal, index and seed")
     parity, shows = (query.get(name) == "1" for name in ("parity", "show_actions"))
-    rules = Rules(query.get("mode", "text"), query.get("reward", formula), parity, shows)
+    rules = Rules(query.get("mode", "text"), query.get("reward", formula), parity, shows, carries=True)
     if parity and rules.mode == "short":
         abort(400, "mode 'short' is not the original's; leave parity out, or take 'text'")
     return query.get("split", "all"), numbers, rules

@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
@@ -28,15 +27,7 @@ class UnknownSessionError(LookupError):
     """There is no session of this name: it never was, or it is over."""
 
 
-@dataclass(frozen=True)
-class Visit:
-    """What is remembered of a session."""
-
-    episode: Episode  # where it stands
-    carries: bool = False  # whether its pages carry the store's answer, because it was begun with rules of its own
-
-
-_VISIT = TypeAdapter(Visit)
+_EPISODE = TypeAdapter(Episode)
 
 
 def private_folder() -> Path:
@@ -55,7 +46,7 @@ def private_folder() -> Path:
 
 
 class Sessions:
-    """Visits by name. Safe to use from many threads and processes."""
+    """Episodes by name. Safe to use from many threads and processes."""
 
     def __init__(self, path: str | Path, most: int = MAX_SESSIONS) -> None:
         """Says where the sessions are: in a folder that only this user can write; the file is made at its first use.
@@ -82,16 +73,16 @@ class Sessions:
             self._local.opened = os.getpid(), database
         return database.execute(query, values)
 
-    def put(self, name: str, visit: Visit, otherwise: str = "REPLACE") -> None:
+    def put(self, name: str, episode: Episode, otherwise: str = "REPLACE") -> None:
         """Makes a session; one that is there is replaced, or kept if `otherwise` is "IGNORE"."""
-        value = _VISIT.dump_json(visit).decode()
+        value = _EPISODE.dump_json(episode).decode()
         self._run(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, ?)", name, value, time.time())
         oldest = "SELECT used FROM sessions ORDER BY used DESC LIMIT 1 OFFSET ?"
         self._run(f"DELETE FROM sessions WHERE used <= ({oldest})", self._most)
 
     def update(
-        self, name: str, change: Callable[[Visit], Visit] = lambda visit: visit, fresh: Visit | None = None
-    ) -> Visit:
+        self, name: str, change: Callable[[Episode], Episode] = lambda old: old, fresh: Episode | None = None
+    ) -> Episode:
         """Replaces a session by what `change` makes of it, and returns that. It counts as used.
 
         Where there is none, it begins as `fresh`, of which `change` is made, too. No two changes of one session
@@ -108,9 +99,9 @@ class Sessions:
                     raise UnknownSessionError(f"there is no session {name}, or newer ones took its place; open /{name}")
                 self.put(name, fresh, "IGNORE")
                 continue
-            old = _VISIT.validate_json(row[0])
+            old = _EPISODE.validate_json(row[0])
             new = change(old)
-            value = row[0] if new is old else _VISIT.dump_json(new).decode()  # most requests only look
+            value = row[0] if new is old else _EPISODE.dump_json(new).decode()  # most requests only look
             written = "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?"
             if self._run(written, value, time.time(), name, row[0]).rowcount:
                 return new

@@ -74,10 +74,6 @@ class Links:
         rest = f"{self._state.page}/{sub_page and f'{sub_page}/'}{self._options(options)}"
         return f"/item_{'sub_' * bool(sub_page)}page/{self._session}/{asin}/{self._keywords}/{rest}"
 
-    def choose(self, name: str, value: str) -> str:
-        """The present product with one more option chosen."""
-        return self.item(options={**dict(self._state.options), name: value})
-
     @property
     def done(self) -> str:
         """The purchase of the present product."""

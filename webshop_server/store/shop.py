@@ -35,6 +35,7 @@ class Rules:
     reward: str = "fixed"  # what a step pays, one of `answer.REWARDS`
     parity: bool = False  # whether to behave as the original
     show_actions: bool = False  # whether observations end with the actions that are possible
+    carries: bool = False  # whether a program plays over HTTP, so that pages carry the store's answer
 
     @property
     def formula(self) -> RewardMode:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import prices
+from webshop_server.goals.goals import price_with
 from webshop_server.search.index import SearchIndex, is_special
 
 RESULTS_LIMIT = 50
@@ -65,12 +65,13 @@ class Filter:
     def accepts(self, product: Product) -> bool:
         """Whether `product` passes.
 
-        Prices are those that a purchase may cost (`goals.prices`): where options have prices of their own, "<" looks
-        for the cheapest and ">" for the dearest. The words of any other filter must all occur in one value of the
-        option of that name or, where a product has no such option, in its title: much is sold in one colour only.
+        Prices are those that a purchase may cost: where options have prices of their own, "<" looks for the cheapest
+        and ">" for the dearest. The words of any other filter must all occur in one value of the option of that name
+        or, where a product has no such option, in its title: much is sold in one colour only.
         """
         if self.name == "price":
-            return any(_COMPARES[self.comparison](price, float(self.value)) for price in prices(product))
+            prices = (*product.option_prices.values(), price_with(product, ()))
+            return any(_COMPARES[self.comparison](price, float(self.value)) for price in prices)
         if self.name == "category":  # a department, or a part of a path
             path = map(str.strip, product.product_category.lower().split("›"))
             return self.value in (product.category.lower(), *path)
@@ -226,7 +227,10 @@ class Store:
             filters = () if added is None else with_filter(state.filters, added)
             return replace(state, page=1, filters=filters), "filtered"
         if name == "buy" and not parity:
-            return self._buy(state, argument)
+            on_its_page = state.kind in ("item", "sub_page")
+            if argument in self.buyable(state) or (on_its_page and argument == BUY_NOW):
+                opened = state if on_its_page else self._click(state, argument)[0]  # from the results without options
+                return self._click(opened, BUY)
         if name == "click" and argument != SEARCH:
             labels = self.clickables(state, parity=parity)
             argument = argument if parity else meant(argument, labels)
@@ -238,18 +242,6 @@ class Store:
         """Identifiers of the products that `buy[id]` can buy here, in lower case: those on the page."""
         shown = self.shown(state) if state.kind == "results" else (state.asin,) if state.kind != "done" else ()
         return [asin.lower() for asin in shown if asin]
-
-    def _buy(self, state: PageState, wanted: str) -> tuple[PageState, EventKind]:
-        """Buys a product on the page; from the results without options, from its own page with those chosen there.
-
-        `buy[now]` is the button "Buy Now".
-        """
-        on_its_page = state.kind in ("item", "sub_page")
-        if wanted not in self.buyable(state) and not (on_its_page and wanted == BUY_NOW):
-            return state, INVALID
-        if state.kind == "results":
-            state, _ = self._click(state, wanted)
-        return self._click(state, BUY)
 
     def _click(self, state: PageState, target: str) -> tuple[PageState, EventKind]:
         """Follows what is in `clickables`. The order of the tests decides where names collide, as in the original."""

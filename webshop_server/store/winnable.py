@@ -1,16 +1,15 @@
-"""What a shopper who knows the goal buys, whether that solves it, and what to choose on any other product.
+"""What a shopper who knows the goal buys, and what to choose on any other product.
 
 Some of the original's goals cannot be solved: on the public set, buying a goal's own product with its own options
-scores below 1 for 458 of 6910. `is_winnable` is False for these, and for goals with an option that no click chooses (an
-empty value, a button's name, one shared by two options, a bracket, blanks around it, a control character).
+scores below 1 for 458 of 6910. Nor are goals with an option that no click chooses: an empty value, a button's name, one
+shared by two options, a bracket, blanks around it, a control character.
 """
 
 import re
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal
-from webshop_server.goals.nouns import NounTagger
-from webshop_server.goals.reward import FUZZY_THRESHOLD, RewardMode, closeness, score, token_set_ratio
+from webshop_server.goals.reward import FUZZY_THRESHOLD, closeness, token_set_ratio
 from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, meant, parse_action
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -45,11 +44,6 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
         if close or ratio > FUZZY_THRESHOLD:
             chosen[name] = value
     return chosen
-
-
-def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
-    """Whether a goal's own product scores 1, those of its own options chosen that can be clicked."""
-    return score(product, own_options(product, goal), goal, nouns, mode).success
 
 
 def can_be_clicked(product: Product, name: str, value: str) -> bool:

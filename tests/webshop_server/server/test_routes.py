@@ -158,6 +158,6 @@ def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:
         names = [f"name{number}" for number in range(12)]
         for name in names:
             assert client.get(f"/{name}").status_code == 200
-        return [Sessions(file).update(name).episode.goal for name in names]
+        return [Sessions(file).update(name).goal for name in names]
 
     assert goals(SHIRT) != goals(replace(SHIRT, description="Softer."))

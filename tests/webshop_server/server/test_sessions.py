@@ -9,38 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from webshop_server.server.sessions import Sessions, UnknownSessionError, Visit, private_folder
+from webshop_server.server.sessions import Sessions, UnknownSessionError, private_folder
 from webshop_server.store.shop import Episode, Rules, open_shop
 
 
-def visit(goal: int) -> Visit:
-    return Visit(Episode(goal))
-
-
-def more(one: Visit, by: int = 1) -> Visit:
-    return visit(one.episode.goal + by)
+def more(one: Episode, by: int = 1) -> Episode:
+    return Episode(one.goal + by)
 
 
 def test_a_visit_is_what_it_was_after_each_action(file: Path) -> None:
     shop, sessions = open_shop("toy"), Sessions(file)
-    episode = shop.start(5, Rules("text_rich", "tiered", show_actions=True))
+    episode = shop.start(5, Rules("text_rich", "tiered", show_actions=True, carries=True))
     actions = ("search[blue 😀 shoe]", "filter[price<900.5]", "filter[color=blue]", "click[next >]", "search[shoe]")
     asin = shop.store.results(shop.step(episode, "search[shoe]").state)[1]
     for action in (*actions, f"click[{asin}]", "click[features]", "rubbish", "buy[now]"):
         episode = shop.step(episode, action)
-        sessions.put("a", Visit(episode, carries=True))
-        assert sessions.update("a") == Visit(episode, carries=True)
+        sessions.put("a", episode)
+        assert sessions.update("a") == episode
     assert episode.done
 
 
 def test_sessions_are_kept_changed_and_replaced(file: Path) -> None:
     sessions = Sessions(file)
-    sessions.put("a", visit(1))
-    sessions.put("b", visit(2))
-    assert sessions.update("a", lambda one: more(one, 10)) == sessions.update("a") == visit(11)
-    assert sessions.update("b") == visit(2)
-    sessions.put("a", visit(5))
-    assert sessions.update("a") == visit(5)
+    sessions.put("a", Episode(1))
+    sessions.put("b", Episode(2))
+    assert sessions.update("a", lambda one: more(one, 10)) == sessions.update("a") == Episode(11)
+    assert sessions.update("b") == Episode(2)
+    sessions.put("a", Episode(5))
+    assert sessions.update("a") == Episode(5)
     assert file.stat().st_mode & 0o077 == 0
     with pytest.raises(UnknownSessionError):
         sessions.update("c", more)
@@ -49,10 +45,10 @@ def test_sessions_are_kept_changed_and_replaced(file: Path) -> None:
 def test_the_least_recently_used_make_room(file: Path) -> None:
     sessions = Sessions(file, most=2)
     for name in ("a", "b"):
-        sessions.put(name, visit(1))
+        sessions.put(name, Episode(1))
     sessions.update("a")
-    sessions.put("c", visit(3))
-    assert (sessions.update("a"), sessions.update("c")) == (visit(1), visit(3))
+    sessions.put("c", Episode(3))
+    assert (sessions.update("a"), sessions.update("c")) == (Episode(1), Episode(3))
     with pytest.raises(UnknownSessionError):
         sessions.update("b")
 
@@ -60,7 +56,7 @@ def test_the_least_recently_used_make_room(file: Path) -> None:
 def test_a_session_begins_where_there_is_none(file: Path) -> None:
     sessions = Sessions(file)
     for number in (1, 2):
-        assert sessions.update("a", fresh=visit(number)) == visit(1)
+        assert sessions.update("a", fresh=Episode(number)) == Episode(1)
 
 
 def at_once(do: Callable[[], object]) -> None:
@@ -73,14 +69,14 @@ def at_once(do: Callable[[], object]) -> None:
 
 def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
     sessions = Sessions(file)
-    sessions.put("a", visit(0))
+    sessions.put("a", Episode(0))
 
-    def slow(one: Visit) -> Visit:
+    def slow(one: Episode) -> Episode:
         time.sleep(0.002)
         return more(one)
 
     at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
-    assert sessions.update("a") == visit(20)
+    assert sessions.update("a") == Episode(20)
 
 
 def count_in_file(sessions: Sessions) -> None:
@@ -90,13 +86,13 @@ def count_in_file(sessions: Sessions) -> None:
 
 def test_processes_share_a_file_also_after_a_fork(file: Path) -> None:
     sessions = Sessions(file)
-    sessions.put("a", visit(0))
+    sessions.put("a", Episode(0))
     processes = [multiprocessing.get_context("fork").Process(target=count_in_file, args=(sessions,)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert sessions.update("a") == visit(100)
+    assert sessions.update("a") == Episode(100)
 
 
 def test_the_folder_of_sessions_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 
+from tests.support.webshop_server.goals import is_winnable
 from webshop_server.catalog import open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import RewardMode
-from webshop_server.store.winnable import can_be_clicked, is_winnable, own_options
+from webshop_server.store.winnable import can_be_clicked, own_options
 
 CAP = Product(
     asin="CAP",
