@@ -21,8 +21,8 @@ For several processes use gunicorn, which shares the sessions of one store by it
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Options for the server, and those of `create_app` under its names."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; its options are for the server, and those of `create_app` under its names."""
     parser = argparse.ArgumentParser(
         prog="webshop-server",
         description="Serves a WebShop store: pages for people and for programs.",
@@ -41,12 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cache", dest="cache_dir", metavar="FOLDER", help="where files made from the catalogue go")
     add("--sessions", metavar="FILE", help="where sessions are kept (default: among the temporary files)")
     add("--max-sessions", type=int, default=MAX_SESSIONS, help="sessions kept (default: 10000)")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(parser.parse_args(arguments))
     host, port, threads = (options.pop(name) for name in ("host", "port", "threads"))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     # Waitress says so whenever more requests have come than there are threads, which is no news under load.
@@ -67,22 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         advice = "is a server running there? Choose another --port or --host"
-        return _failed(f"cannot serve at {host}:{port}: {reason}; {advice}")
+        parser.exit(2, f"webshop-server: cannot serve at {host}:{port}: {reason}; {advice}\n")
     try:
         app = create_app(**options)
     except (ValueError, OSError) as error:
-        return _failed(str(error))
+        parser.exit(2, f"webshop-server: {error}\n")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # waitress ends as for Ctrl-C
     address = f"[{host}]:{server.effective_port}" if ":" in host else f"{host}:{server.effective_port}"
     sys.stdout.write(f"webshop-server: {options['catalog']} at http://{address}; Ctrl-C stops it\n")
     sys.stdout.flush()
     server.run()
     return 0
-
-
-def _failed(message: str) -> int:
-    sys.stderr.write(f"webshop-server: {message}\n")
-    return 2
 
 
 def _room_for(connections: int) -> int:

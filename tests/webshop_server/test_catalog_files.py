@@ -74,10 +74,10 @@ def test_a_catalogue_in_a_file_is_that_in_memory(tmp_path: Path) -> None:
     assert list(kept.products()) == list(held.products())
     assert [kept.asin(number) for number in range(50)] == [held.asin(number) for number in range(50)]
     assert kept.product(STORED[7].asin) == held.product(STORED[7].asin)
-    for unknown in ("B0", "\ud800", 7):
+    for unknown in ("B0", "\ud800"):
         for catalog in (kept, held):
-            with pytest.raises(KeyError, match="shop has no product"):
-                catalog.product(unknown)  # type: ignore[arg-type]
+            with pytest.raises(LookupError, match="shop has no product"):
+                catalog.product(unknown)
     with pytest.raises(CatalogError, match="twice"):
         Catalog("shop", [STORED[0], STORED[0]], 0)
 

@@ -152,6 +152,13 @@ def test_splits_by_hand() -> None:
     }
 
 
+def test_splits_are_the_published_ones_or_their_shares() -> None:
+    sizes = {12: (2, 4, 6), 13: (2, 4, 7), 3: (1, 1, 1), 2: (0, 0, 2), 3000: (500, 1000, 1500), 6910: (500, 1000, 5410)}
+    for goals, parts in sizes.items():
+        split = split_goals(range(goals))
+        assert tuple(len(split[part]) for part in ("test", "eval", "train")) == parts
+
+
 def opened(folder: Path, **options: Any) -> Catalog:
     """A catalogue that counts as a large one."""
     return open_catalog("synthetic:400", cache_dir=folder, max_in_memory=0, **options)
@@ -160,7 +167,7 @@ def opened(folder: Path, **options: Any) -> Catalog:
 def everything(goals: Goals) -> tuple[object, ...]:
     """All goals, all splits, and draws from each."""
     drawn = [[goals.sample(random.Random(seed), name) for seed in range(30)] for name in SPLITS]
-    return list(goals), [list(goals.split(name)) for name in SPLITS], goals.splits(), drawn
+    return list(goals), [list(goals.split(name)) for name in SPLITS], drawn
 
 
 def test_goals_from_a_file_are_those_made_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,12 +35,8 @@ CREATE TABLE products (number INTEGER PRIMARY KEY, asin TEXT NOT NULL, record TE
 """
 
 
-class UnknownProductError(KeyError):
+class UnknownProductError(LookupError):
     """The catalogue has no product of this ASIN."""
-
-    def __str__(self) -> str:
-        asin, catalog = self.args
-        return f"the catalogue {catalog} has no product {asin!r}; take one from a page of results"
 
 
 class Catalog:
@@ -92,9 +88,10 @@ class Catalog:
             raise CatalogError(f"{self._path} cannot be read ({error}); {advice}") from error
 
     def _read(self, asin: str) -> Product:
-        row = next(self._rows("SELECT record, number FROM products WHERE asin = ?", asin), None)
+        encodable = asin.encode(errors="replace").decode()  # SQLite does not take lone surrogates
+        row = next(self._rows("SELECT record, number FROM products WHERE asin = ?", encodable), None)
         if row is None:
-            raise UnknownProductError(asin, self.name)
+            raise UnknownProductError(f"the catalogue {self.name} has no product {asin!r}; take one from a page")
         return read_product(row[0], self.hash, self.seed)
 
     def __len__(self) -> int:
@@ -112,12 +109,7 @@ class Catalog:
         Raises:
             UnknownProductError: If there is none of this identifier.
         """
-        try:
-            if isinstance(asin, str):
-                return self._kept(asin)
-        except UnicodeEncodeError:  # a lone surrogate, which SQLite does not take
-            pass
-        raise UnknownProductError(asin, self.name)
+        return self._kept(asin)
 
     def products(self) -> Iterator[Product]:
         """All products in the order of the source, one at a time."""

@@ -156,16 +156,11 @@ class Goals:
             nouns=product.nouns,
         )
 
-    def splits(self) -> dict[str, int]:
-        """Number of goals in each of `SPLITS`."""
-        return {name: len(self.split(name)) for name in SPLITS}
-
     def split(self, name: str) -> Sequence[int]:
         """The goals of a split.
 
-        By index is the published split, 0-499, 500-1499 and the rest. The original shuffles goals and a product has up
-        to hundreds of them, so most products of its test goals were seen in training too. By product, every product's
-        goals are in one split. A set that is too small is split in the same proportions: see `split_sizes`.
+        By index they are the published ones. There most products of test goals are in train, too, as a product has up
+        to hundreds of goals; by product no product is in two splits.
 
         Raises:
             GoalError: If there is no such split.
@@ -278,29 +273,16 @@ def _choice(product: Product, number: int) -> dict[str, str]:
     return dict(reversed(chosen.items()))
 
 
-def split_sizes(goals: int) -> tuple[int, int, int]:
-    """How many goals go to test, eval and train.
-
-    From 3000 goals on these are the published 500, 1000 and the rest. Fewer are cut at a sixth and a half, rounded
-    down, with at least one goal in each part from 3 goals on.
-
-    >>> split_sizes(12087), split_sizes(3000), split_sizes(600), split_sizes(13), split_sizes(3), split_sizes(2)
-    ((500, 1000, 10587), (500, 1000, 1500), (100, 200, 300), (2, 4, 7), (1, 1, 1), (0, 0, 2))
-    """
-    least = 1 if goals >= len(PARTS) else 0
-    test = max(least, min(PUBLISHED_TEST, goals // 6))
-    evaluation = max(least, min(PUBLISHED_EVAL, goals // 3))
-    return test, evaluation, goals - test - evaluation
-
-
 def split_goals(products: Sequence[int]) -> dict[str, Sequence[int]]:
     """The goals of each of `SPLITS`, from the product of each goal.
 
     Products come in the order of their first goal. One goes to the first part that still has room for all its goals,
     so that a product with hundreds of them cannot fill the test set; train takes what fits nowhere else.
     """
-    test, evaluation, train = split_sizes(len(products))
-    room = {"test": test, "eval": evaluation, "train": train}
+    goals, least = range(len(products)), int(len(products) >= len(PARTS))
+    test = max(least, min(PUBLISHED_TEST, len(goals) // 6))
+    evaluation = max(least, min(PUBLISHED_EVAL, len(goals) // 3))
+    room = {"test": test, "eval": evaluation, "train": len(goals) - test - evaluation}
     part_of: dict[int, str] = {}
     for product, count in Counter(products).items():  # in the order of first appearance
         part = next((part for part in PARTS if room[part] >= count), "train")
@@ -309,6 +291,5 @@ def split_goals(products: Sequence[int]) -> dict[str, Sequence[int]]:
     by_product = {part + BY_PRODUCT: array("i") for part in PARTS}
     for number, product in enumerate(products):
         by_product[part_of[product]].append(number)
-    goals = range(len(products))
     by_index = {"test": goals[:test], "eval": goals[test : test + evaluation], "train": goals[test + evaluation :]}
     return {"all": goals, **by_index, **by_product}

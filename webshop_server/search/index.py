@@ -93,10 +93,6 @@ class SearchIndex:
         folder = catalog.beside(f"search-{_VERSION}")
         return cls(open_arrays(folder, functools.partial(_make_arrays, catalog)), catalog.hash)
 
-    def __len__(self) -> int:
-        """Number of products."""
-        return len(self._asins)
-
     def search(self, keywords: Sequence[str], limit: int = LIMIT) -> Sequence[str]:
         """Finds products.
 
@@ -118,7 +114,8 @@ class SearchIndex:
             return [asin for asin, _ in self.scores(query, limit)]
         if keywords[0] == _SAMPLE:
             # Seeded by text, hence the same in every process and on every page of the results.
-            sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
+            products = range(len(self._asins))
+            sample = random.Random(f"{self._hash} {query}").sample(products, min(limit, len(products)))
             return [self._asins[document] for document in sample]
         rest = keywords[1:2] if keywords[0] == "<c>" else keywords[1:]  # a category is one word, as in the original
         number = self._terms.find(f"{keywords[0]} {' '.join(rest).lower().strip()}")
@@ -168,7 +165,7 @@ class SearchIndex:
         """
         ordered = sorted(terms, key=lambda term: -term.weight)
         rest = np.cumsum([0.0, *(float(term.weight) for term in reversed(ordered))])[::-1].tolist()
-        sums, floor, place = np.zeros(len(self), np.float32), 0.0, 0
+        sums, floor, place = np.zeros(len(self._asins), np.float32), 0.0, 0
         while place < len(ordered):
             if rest[place] < floor and (
                 np.count_nonzero(sums >= floor - rest[place]) * _LOOK_UP < len(ordered[place].documents)

@@ -14,7 +14,7 @@ task. `click[2]` and `buy[2]` mean the product numbered 2:
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
@@ -130,7 +130,7 @@ def _all_pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piec
         if page.parity or store.has_next(state):
             yield "button", "Next >"
         for product in map(store.catalog.product, store.shown(state)):
-            yield from (("link", product.asin), ("text", product.title), ("text", listed_price(product, page)))
+            yield from (("link", product.asin), ("text", product.title), ("text", price(product, page)))
         return
     yield "button", "< Prev"
     product = store.catalog.product(state.asin)
@@ -140,8 +140,8 @@ def _all_pieces(store: Store, state: PageState, page: PageText) -> Iterator[Piec
     for name, values in product.options.items():
         yield "text", name
         yield from (("option", value) for value in values)
-    price = price_line(product, state, page)
-    yield from (("text", product.title), ("text", price), ("text", f"Rating: {RATING}"))
+    cost = price(product, page, dict(state.options).values())
+    yield from (("text", product.title), ("text", f"Price: {cost}"), ("text", f"Rating: {RATING}"))
     yield from (("button", name) for name in (*SUB_PAGES, "Buy Now"))
 
 
@@ -155,19 +155,10 @@ def filters_line(state: PageState) -> str:
     return "Filters: " + ", ".join(map(str, state.filters))
 
 
-def listed_price(product: Product, page: PageText) -> str:
-    """The price among the results: as the original writes it in parity mode, else with cents."""
-    return product.price_text if page.parity else dollars(product.pricing)
-
-
-def price_line(product: Product, state: PageState, page: PageText) -> str:
-    """The price on a product's page; beyond parity that of the chosen options, where they have prices of their own."""
-    return f"Price: {product.price_text if page.parity else chosen_price(product, state)}"
-
-
-def chosen_price(product: Product, state: PageState) -> str:
-    """What people read on a product's page: the price of the chosen options, or the listed one where they have none."""
-    chosen = [value for _, value in state.options]
+def price(product: Product, page: PageText, chosen: Collection[str] = ()) -> str:
+    """The price as the original writes it in parity mode; else with cents, and that of the chosen values of options."""
+    if page.parity:
+        return product.price_text
     if product.option_prices.keys().isdisjoint(chosen):
         return dollars(product.pricing)
     return dollars((price_with(product, chosen),))
@@ -208,8 +199,8 @@ def _short_lines(store: Store, state: PageState, page: PageText) -> Iterator[str
             yield filters_line(state)
         for number, product in enumerate(map(store.catalog.product, store.shown(state)), start=first_number(state)):
             # Of a range of prices the lower end, as the choice of options decides.
-            price = "from " * (len(product.pricing) > 1) + dollars((min(product.pricing),))
-            yield f"{number}. {_cut(_line(product.title))} | {price}"
+            lowest = "from " * (len(product.pricing) > 1) + dollars((min(product.pricing),))
+            yield f"{number}. {_cut(_line(product.title))} | {lowest}"
     else:
         product = store.catalog.product(state.asin)
         title = _line(product.title)
@@ -219,8 +210,8 @@ def _short_lines(store: Store, state: PageState, page: PageText) -> Iterator[str
             texts = filter(None, map(_line, sub_page_texts(product, state.sub_page)))
             yield from (_cut(title), f"{state.sub_page}: {'; '.join(texts) or 'none'}")
         else:
-            yield from (title, chosen_price(product, state))
             chosen = dict(state.options)
+            yield from (title, price(product, page, chosen.values()))
             for name, values in product.options.items():
                 choice = f" (chosen: {chosen[name]})" if name in chosen else ""
                 yield f"{name}: {', '.join(dict.fromkeys(values))}{choice}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import Goal, Goals, UnknownGoalError, make_goals
+from webshop_server.goals.goals import SPLITS, Goal, Goals, UnknownGoalError, make_goals
 from webshop_server.goals.nouns import NounTagger, noun_tagger
 from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_faults, score
 from webshop_server.goals.tiers import Progress, TierEvent, nearness, pay
@@ -80,7 +80,7 @@ class Shop:
             "catalog_hash": self.catalog.hash,
             "products": len(self.catalog),
             "goals": len(self.goals),
-            "splits": self.goals.splits(),
+            "splits": {name: len(self.goals.split(name)) for name in SPLITS},
             "reward_modes": list(REWARDS),
             "nouns": self._nouns.name,
         }
@@ -157,45 +157,37 @@ class Shop:
         if parts is not None:
             scored = {"total": parts.total, "price": parts.price, **parts.as_info()}
             told = {"reward_parts": tuple(scored.items()), "faults": purchase_faults(parts, self.goal(episode.goal))}
+        state, rules, score = episode.state, episode.rules, parts.total if parts else None
+        clickables = self.store.clickables(state, parity=rules.parity)
+        page = page_text.PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
+        html = rules.mode == "html"
+        shown = self.html.render(state, page) if html else page_text.observation(self.store, state, page, rules.mode)
+        buyable = [] if rules.parity else self.store.buyable(state)
+        if rules.show_actions and rules.mode == "short":
+            shown += page_text.short_actions(self.store, state)
+        elif rules.show_actions:
+            shown += page_text.actions_line(state, clickables, rules.parity)
+        if rules.mode == "short":
+            numbers = page_text.numbers(self.store, state)
+            clickables = [numbers.get(label, label) for label in clickables]
+            buyable = [numbers.get(asin, BUY_NOW) for asin in buyable]
+        filters = not rules.parity and state.kind == "results"
         return Answer(
-            observation=self._observation(episode),
-            url=page_text.url(episode.state, str(episode.goal)),
+            observation=shown,
+            url=page_text.url(state, str(episode.goal)),
             reward=episode.reward,
             done=episode.done,
             valid=episode.valid,
             effective=episode.effective,
-            task_score=parts.total if parts else 0.0,
+            task_score=score or 0.0,
             success=parts.success if parts else False,
-            available_actions=self._available_actions(episode),
+            available_actions=AvailableActions(state.kind == "start", tuple(clickables), filters, tuple(buyable)),
             **told,
         )
 
     def picture(self, episode: Episode, hits: int = PAGE_SIZE) -> str:
         """Draws the page: the product, or at most `hits` products of a page of results; "" where it shows neither."""
         return page_svg(self.store, episode.state, hits)
-
-    def _observation(self, episode: Episode) -> str:
-        """What the shopper sees, in the mode of the rules."""
-        state, rules, score = episode.state, episode.rules, episode.parts.total if episode.parts else None
-        page = page_text.PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
-        html = rules.mode == "html"
-        shown = self.html.render(state, page) if html else page_text.observation(self.store, state, page, rules.mode)
-        if not rules.show_actions:
-            return shown
-        if rules.mode == "short":
-            return shown + page_text.short_actions(self.store, state)
-        return shown + page_text.actions_line(state, self.store.clickables(state, parity=rules.parity), rules.parity)
-
-    def _available_actions(self, episode: Episode) -> AvailableActions:
-        """What can be done, labels as the page shows them."""
-        store, state, parity = self.store, episode.state, episode.rules.parity
-        clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
-        if episode.rules.mode == "short":
-            known = page_text.numbers(store, state)
-            clickables = [known.get(label, label) for label in clickables]
-            buyable = [known.get(asin, BUY_NOW) for asin in buyable]
-        filters = not parity and state.kind == "results"
-        return AvailableActions(state.kind == "start", tuple(clickables), filters, tuple(buyable))
 
 
 def open_shop(

@@ -96,20 +96,13 @@ def _spread(ranges: Mapping[str, str]) -> str:
     return table.decode("ascii")
 
 
-_CLASS_OF = _spread(tomllib.loads(Path(__file__).with_name("word_classes.toml").read_text(encoding="utf-8")))
-
-
-def classes(text: str) -> str:
-    """The text with the letter of its class for each character.
-
-    A character beyond the table stays itself; none of those is a class letter.
-    """
-    return text.translate(_CLASS_OF)  # which takes anything indexed by code point, and leaves what is out of range
+# What `str.translate` takes: a character beyond the table stays itself, and none of those is a class letter.
+CLASS_OF = _spread(tomllib.loads(Path(__file__).with_name("word_classes.toml").read_text(encoding="utf-8")))
 
 
 def words(text: str) -> list[str]:
     """Cuts a text into words, in time linear in its length."""
-    letters = classes(text)
+    letters = text.translate(CLASS_OF)
     if not _NEEDS_CARE.search(letters):
         spans = [match.span() for match in _FAST.finditer(letters) if match.lastgroup]
         # A character is at most two UTF-16 units.

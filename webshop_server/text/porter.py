@@ -6,7 +6,7 @@ halves only some double letters ("trekking"), so it would rank otherwise.
 """
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 # In a word written as v (vowel) and c (consonant), its measure m is how often a consonant follows a vowel.
 _MEASURE = re.compile("v+c+")
@@ -25,7 +25,7 @@ _STEP_2 = _pairs(
 )
 _STEP_3 = _pairs("icate>ic ative> alize>al iciti>ic ical>ic ful> ness>")
 # Suffixes of step 4, which go where that measure is above 1.
-_STEP_4 = frozenset("al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split())
+_STEP_4 = dict.fromkeys("al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split(), "")
 
 
 def stem(word: str) -> str:
@@ -43,21 +43,20 @@ def stem(word: str) -> str:
     if suffix == "eed":
         word = word[:-1] if _measure(rest) > 0 else word
     elif suffix and "v" in _shape(rest):
-        word = _restored(rest)
+        word = rest  # without the letter that the suffix doubled, or with the e that it replaced
+        if word[-2:-1] == word[-1] and _shape(word)[-1] == "c":
+            word = word if word[-1] in "lsz" else word[:-1]
+        elif word.endswith(("at", "bl", "iz")) or (_measure(word) == 1 and _ends_short(word)):
+            word += "e"
     # 1c.
     if len(word) > 1 and word[-1] == "y" and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    # 2 and 3: the longest suffix is replaced, or nothing if the measure before it is 0.
-    for replacements in (_STEP_2, _STEP_3):
-        suffix = _longest_suffix(word, replacements)
+    # 2, 3 and 4: the longest suffix is replaced, or nothing if the measure before it is too small.
+    for replacements, least in ((_STEP_2, 1), (_STEP_3, 1), (_STEP_4, 2)):
+        suffix = next((word[-n:] for n in range(min(7, len(word)), 1, -1) if word[-n:] in replacements), "")
         rest = word[: len(word) - len(suffix)]
-        if suffix and _measure(rest) > 0:
+        if suffix and _measure(rest) >= least and (suffix != "ion" or rest.endswith(("s", "t"))):
             word = rest + replacements[suffix]
-    # 4.
-    suffix = _longest_suffix(word, _STEP_4)
-    rest = word[: len(word) - len(suffix)]
-    if suffix and (suffix != "ion" or rest.endswith(("s", "t"))) and _measure(rest) > 1:
-        word = rest
     # 5: a final e goes where the word is long enough without it, and one l of two.
     if word.endswith("e"):
         measure = _measure(word[:-1])
@@ -81,17 +80,3 @@ def _measure(word: str) -> int:
 def _ends_short(word: str) -> bool:
     """Whether the word ends in consonant, vowel, consonant, the last of them not w, x or y."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
-
-
-def _restored(word: str) -> str:
-    """What is left in step 1b, with the e that the suffix replaced, or without the letter that it doubled."""
-    if word.endswith(("at", "bl", "iz")):
-        return word + "e"
-    if word[-2:-1] == word[-1:] and _shape(word)[-1] == "c":
-        return word if word[-1] in "lsz" else word[:-1]
-    return word + "e" if _measure(word) == 1 and _ends_short(word) else word
-
-
-def _longest_suffix(word: str, suffixes: Container[str]) -> str:
-    """The longest of the suffixes that the word ends in, or "" if there is none."""
-    return next((word[-n:] for n in range(min(7, len(word)), 1, -1) if word[-n:] in suffixes), "")
