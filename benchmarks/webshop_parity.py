@@ -51,15 +51,7 @@ def main() -> int:
     if not (folder / PRODUCTS).exists():
         print(f"nothing was compared: there is no {PRODUCTS} in {folder}; name its folder with --data")
         return 0
-    counts: Counts = {}
-    with tempfile.TemporaryDirectory() as cache:
-        catalog = open_catalog(folder / PRODUCTS, cache_dir=cache)
-        index = SearchIndex.open(catalog)
-        counts |= compare_tokens(folder, catalog)
-        counts |= compare_rankings(folder, index)
-        counts |= compare_purchases(folder, catalog)
-        counts |= compare_episodes(folder, Store(catalog, index))
-        counts |= compare_goals(catalog)
+    counts = compare_all(folder)
     for name, (same, of) in counts.items():
         print(f"{name:60} {same:>6} of {of}{'' if same == of else '   DIFFERENT'}")
     rows = [[name, f"{same:,}", f"{of:,}"] for name, (same, of) in counts.items()]
@@ -67,6 +59,16 @@ def main() -> int:
     command = "python benchmarks/webshop_parity.py --data FOLDER"
     write(place("webshop_parity", asked.smoke, asked.out), command, same_of=counts, table=shown)
     return int(any(same != of for same, of in counts.values()))
+
+
+def compare_all(folder: Path) -> Counts:
+    """Everything that was recorded."""
+    with tempfile.TemporaryDirectory() as cache:
+        catalog = open_catalog(folder / PRODUCTS, cache_dir=cache)
+        index = SearchIndex.open(catalog)
+        counts = compare_tokens(folder, catalog) | compare_rankings(folder, index)
+        counts |= compare_purchases(folder, catalog) | compare_episodes(folder, Store(catalog, index))
+        return counts | compare_goals(catalog)
 
 
 class Tally:

@@ -45,6 +45,13 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert record.median_ratio([2.0, 40.0, 9.0], [1.0, 10.0, 3.0]) == 3.0
 
 
+def test_the_store_does_what_the_original_did(real_data: Path) -> None:
+    """Tokens, rankings and scores, rewards, pages and goals; numbers of goals and of those that can be won."""
+    counts = webshop_parity.compare_all(real_data)
+    assert sum(of for _, of in counts.values()) > 15_000
+    assert {name: count for name, count in counts.items() if count[0] != count[1]} == {}
+
+
 def test_parity_notices_one_wrong_rank(real_data: Path, tmp_path: Path) -> None:
     catalog = open_catalog(real_data / webshop_parity.PRODUCTS, cache_dir=tmp_path)
     index = SearchIndex.open(catalog)

@@ -2,13 +2,12 @@
 
 import io
 import random
-import sys
 from collections import Counter
-from typing import Any
 from urllib.parse import quote_from_bytes
 
 from bs4 import BeautifulSoup
 from flask import Flask
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 REQUESTS = 1000
 MARKUP = (
@@ -50,32 +49,11 @@ def sent(
     app: Flask, method: str, path: bytes, query: str = "", body: bytes = b"", kind: str = "", length: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Sends bytes as a server would hand them over."""
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path.decode("latin-1"),
-        "QUERY_STRING": query,
-        "SERVER_NAME": "localhost",
-        "SERVER_PORT": "3000",
-        "HTTP_HOST": "localhost:3000",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "CONTENT_TYPE": kind,
-        "CONTENT_LENGTH": str(len(body)) if length is None else length,
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }
-    answers: list[tuple[int, dict[str, str]]] = []
-
-    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        answers.append((int(status[:3]), dict(headers)))
-
-    content = b"".join(app(environ, start))
-    return *answers[-1], content
+    raw = {"PATH_INFO": path.decode("latin-1"), "CONTENT_TYPE": kind}
+    raw["CONTENT_LENGTH"] = str(len(body)) if length is None else length
+    builder = EnvironBuilder(query_string=query, method=method, input_stream=io.BytesIO(body), environ_overrides=raw)
+    content, status, headers = run_wsgi_app(app, builder.get_environ())
+    return int(status[:3]), dict(headers), b"".join(content)
 
 
 def check(status: int, headers: dict[str, str], content: bytes, told: object) -> None:

@@ -2,9 +2,6 @@
 
 import multiprocessing
 import os
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,26 +54,6 @@ def test_a_session_begins_where_there_is_none(file: Path) -> None:
     sessions = Sessions(file)
     for number in (1, 2):
         assert sessions.update("a", fresh=Episode(number)) == Episode(1)
-
-
-def at_once(do: Callable[[], object]) -> None:
-    threads = [threading.Thread(target=do) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
-    sessions = Sessions(file)
-    sessions.put("a", Episode(0))
-
-    def slow(one: Episode) -> Episode:
-        time.sleep(0.002)
-        return more(one)
-
-    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
-    assert sessions.update("a") == Episode(20)
 
 
 def count_in_file(sessions: Sessions) -> None:

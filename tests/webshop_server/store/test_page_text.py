@@ -1,4 +1,4 @@
-"""What an agent reads, and that the HTML pages say exactly the same."""
+"""What an agent reads, that the HTML pages say exactly the same, and what short pages say and mean."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +9,13 @@ from bs4.element import Comment
 
 from webshop_server.catalog.product import Product
 from webshop_server.store.page_html import HtmlPages
-from webshop_server.store.page_text import PageText, observation, pieces, url
+from webshop_server.store.page_text import LONGEST_TITLE, PageText, observation, pieces, url
+from webshop_server.store.shop import Episode, Rules, open_shop
 from webshop_server.store.state import START, SUB_PAGES, Filter, PageState, Store
 
 SHIRT = Product(
     asin="B000SHIRT1",
-    title="Linen <Shirt> & more",
+    title="Linen  <Shirt>\n& more",
     category="fashion",
     query="shirts",
     product_category="Clothing › Shirts",
@@ -27,7 +28,7 @@ SHIRT = Product(
     price_text="$20.0 to $30.0",
     price=22.5,
 )
-BARE = Product("B00000BARE", "Bare", "garden", "things", "Home", pricing=(1.0,), price_text="$1.0", price=1.0)
+BARE = Product("B00000BARE", "word " * 40, "garden", "things", "Home", pricing=(1.0,), price_text="$1.0", price=1.0)
 PLAIN = [
     Product(f"B00PLAIN{i:02}", f"Thing {i}", "garden", "things", "Home", pricing=(2.0,), price_text="$2.0")
     for i in range(12)
@@ -124,6 +125,33 @@ def test_a_price_is_that_of_the_chosen_options_beyond_parity() -> None:
     assert ("text", "Price: $20.00 to $30.00") in list(pieces(STORE, ITEM, PageText("t")))
 
 
+def test_short_pages() -> None:
+    title, cut = "Linen <Shirt> & more", "word " * 15 + "word…"
+    assert len(cut) <= LONGEST_TITLE
+    texts = {
+        "start": f"Wanted: {TASK}\nSearch for a product",
+        "no results": "Page 1 of 1, 0 results",
+        "first results": "\n".join(
+            [
+                "Page 1 of 2, 14 results",
+                f"1. {title} | from $20.00",
+                f"2. {cut} | $1.00",
+                *(f"{number}. Thing {number - 3} | $2.00" for number in range(3, 11)),
+            ]
+        ),
+        "last results": "\n".join(
+            ["Page 2 of 2, 14 results", *(f"{number}. Thing {number - 3} | $2.00" for number in range(11, 15))]
+        ),
+        "filtered": f"Page 1 of 1, 1 results\nFilters: price<30, size=small\n1. {title} | from $20.00",
+        "item": f'{title}\n$20.00 to $30.00\ncolor: red, crème\nsize: 28" wide, small',
+        "item with options": f'{title}\n$12.00\ncolor: red, crème (chosen: red)\nsize: 28" wide, small (chosen: small)',
+        "Features": f"{title}\nFeatures: Cool; padded",
+        "no Description": f"{cut}\nDescription: none",
+        "done": f"Bought: {title}\nScore: 0.50",
+    }
+    assert {name: observation(STORE, STATES[name], page_of(STATES[name], False), "short") for name in texts} == texts
+
+
 def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -> None:
     product = replace(SHIRT, image="https://elsewhere.example/x.jpg")
     PRODUCTS[SHIRT.asin] = product
@@ -137,3 +165,27 @@ def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -
             assert not page.find_all(style=True) and not page.find_all("style")
     finally:
         PRODUCTS[SHIRT.asin] = SHIRT
+
+
+def test_an_episode_by_numbers_is_the_one_by_identifiers() -> None:
+    """Scores, tiers and addresses do not depend on what is shown."""
+    shop = open_shop("synthetic:200")
+    asins = shop.store.results(PageState("results", tuple("soft cotton".split()), 1))
+    by_number = Episode(5, Rules("short", "tiered"))
+    by_name = Episode(5, Rules("text", "tiered"))
+    for number, name in (
+        ("search[soft cotton]", "search[soft cotton]"),
+        ("click[3]", f"click[{asins[2]}]"),
+        ("click[< prev]", "click[< prev]"),
+        ("click[next >]", "click[next >]"),
+        ("click[3]", "click[unknown]"),  # not on this page
+        ("click[12]", f"click[{asins[11]}]"),
+        ("buy[now]", f"buy[{asins[11]}]"),
+    ):
+        by_number, by_name = shop.step(by_number, number), shop.step(by_name, name)
+        one, other = shop.answer(by_number), shop.answer(by_name)
+        assert replace(one, observation="", available_actions=()) == replace(
+            other, observation="", available_actions=()
+        )
+    assert by_number.done
+    assert shop.answer(by_number).observation.startswith("Bought: ")

@@ -1,19 +1,25 @@
 """The page state machine: every transition, the original's oddities in parity mode, and the public episodes."""
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webshop_server.catalog import open_catalog
 from webshop_server.catalog.product import Product
-from webshop_server.search.index import SearchIndex
-from webshop_server.store.page_text import PageText, observation, url
-from webshop_server.store.state import INVALID, START, PageState, Store, parse_action
+from webshop_server.store.state import (
+    INVALID,
+    MAX_FILTERS,
+    START,
+    Filter,
+    PageState,
+    Store,
+    parse_action,
+    parse_filter,
+    with_filter,
+)
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -171,23 +177,61 @@ def test_filters_are_for_results_beyond_parity(store: Store) -> None:
     assert store.act(results, "filter[cheap]") == (results, INVALID)
 
 
-def test_the_public_episodes_are_replayed_exactly(real_data: Path, tmp_path: Path) -> None:
-    catalog = open_catalog(real_data, cache_dir=tmp_path)
-    store = Store(catalog, SearchIndex.open(catalog))
-    checked = 0
-    with (real_data / "text_env_traj_golden_30.jsonl").open(encoding="utf-8") as lines:
-        for number, episode in enumerate(map(json.loads, lines)):
-            session, state = str(2 * number), START  # the set holds every other goal, named by its number
-            for step in episode["steps"]:
-                if step["action"] is not None:
-                    state, _ = store.act(state, step["action"], parity=True)
-                score = step["reward"] if step.get("done") else None
-                page = PageText(episode["goal"]["instruction_text"], session, score, parity=True)
-                assert observation(store, state, page, "text") == step["obs"]
-                assert step["avail"] == {
-                    "has_search_bar": state.kind == "start",
-                    "clickables": store.clickables(state, parity=True),
-                }
-                assert url(state, session) == step.get("url", f"http://127.0.0.1:3000/{session}")
-                checked += 1
-    assert checked == 252
+WINE = replace(SHIRT, category="Fashion", product_category="Clothing › Men's Shirts", price=19.99)
+WINE = replace(WINE, options={"color": ("wine red", "navy"), "fit type": ("men",)})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("price<50", Filter("price", "<", "50")),
+        (" Price >= $49.50 ", Filter("price", ">=", "49.5")),
+        ("price=0", Filter("price", "=", "0")),
+        ("color = Dark Red", Filter("color", "=", "dark red")),
+        ("fit type=men", Filter("fit type", "=", "men")),
+        ("category<garden", None),
+        ("price<cheap", None),
+        ("price<-1", None),
+        ("price<1e3", None),
+        ("color=", None),
+        ("=red", None),
+        ("color", None),
+        ("color=" + "x" * 100, None),
+    ],
+)
+def test_filters_are_read(text: str, expected: Filter | None) -> None:
+    assert parse_filter(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("price<20", True),
+        ("price<=19.99", True),
+        ("price>19.99", False),
+        ("category=fashion", True),
+        ("category=men's shirts", True),
+        ("category=shirts", False),
+        ("color=red", True),
+        ("color=red wine", True),
+        ("color=ed", False),
+        ("color=red navy", False),
+        ("size=large", False),
+    ],
+)
+def test_filters_pass_what_fits(text: str, passes: bool) -> None:
+    one = parse_filter(text)
+    assert one is not None
+    assert one.accepts(WINE) is passes
+
+
+def test_a_filter_replaces_its_like_and_old_ones_go() -> None:
+    filters: tuple[Filter, ...] = ()
+    for text in ("price<50", "color=red", "price>10", "price<=40", "color=blue"):
+        one = parse_filter(text)
+        assert one is not None
+        filters = with_filter(filters, one)
+    assert [str(one) for one in filters] == ["price>10", "price<=40", "color=blue"]
+    for number in range(20):
+        filters = with_filter(filters, Filter(f"option {number}", "=", "x"))
+    assert len(filters) == MAX_FILTERS

@@ -10,6 +10,7 @@ from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import RewardMode
+from webshop_server.store.shop import open_shop
 from webshop_server.store.winnable import can_be_clicked, own_options
 
 CAP = Product(
@@ -57,3 +58,14 @@ def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: boo
     products, nouns = open_catalog(catalog), noun_tagger()
     for goal in make_goals(products, human=human):
         assert is_winnable(products.product(goal.asin), goal, nouns, "fixed"), goal.instruction
+
+
+@pytest.mark.parametrize("formula", ["fixed", "webshop"])
+def test_a_request_is_solved_by_its_product_and_no_other(formula: RewardMode) -> None:
+    """The published formula takes "large" for "xlarge", and a noun that two kinds share for the same kind."""
+    shop = open_shop("toy", human_goals=True)
+    products = tuple(shop.catalog.products())  # with prices
+    for goal in list(shop.goals)[::2]:
+        parts = {product.asin: shop.buy(goal, product, {}, formula) for product in products}
+        assert [asin for asin, scored in parts.items() if scored.success] == [goal.asin], goal.instruction
+        assert {(one.query == goal.query, parts[one.asin].r_type) for one in products} == {(True, 1.0), (False, 0.0)}
