@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 
 from webshop_server.catalog import Catalog, CatalogError, open_catalog
-from webshop_server.catalog import catalog as catalog_module
 from webshop_server.catalog.arrays import open_arrays
 from webshop_server.catalog.catalog import write_products
 from webshop_server.catalog.synthetic.generator import synthetic_products
@@ -156,13 +155,6 @@ def test_small_files_are_held_in_memory_and_large_ones_go_beside_their_source(tm
     beside = small.beside("search")
     assert beside == large.beside("search")
     assert beside is not None and beside.parent == folder
-
-
-def test_a_file_made_once_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = shop(tmp_path / "data")
-    first = open_catalog(folder, max_in_memory=0)
-    monkeypatch.setattr(catalog_module, "write_products", lambda *_: pytest.fail("the source was read"))
-    assert open_catalog(folder / "items_shuffle.json", max_in_memory=0).hash == first.hash
 
 
 @pytest.mark.parametrize("change", ["size", "time", "companion"])

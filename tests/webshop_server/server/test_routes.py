@@ -11,26 +11,13 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from tests.support.webshop_server import products
 from webshop_server import create_app
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.server.sessions import Sessions
 
-SHIRT = Product(
-    asin="B000SHIRT1",
-    title="Linen Shirt",
-    category="fashion",
-    query="shirts",
-    product_category="Clothing › Shirts",
-    description="Soft.",
-    bullet_points=("Cool",),
-    attributes=("linen",),
-    options={"color": ("red", "men's blue"), "fit type": ("men",)},
-    pricing=(20.0,),
-    price_text="$20.0",
-    instruction="Find me a linen shirt",
-    instruction_attributes=("linen",),
-)
+SHIRT = replace(products.SHIRT, options={"color": ("red", "men's blue"), "fit type": ("men",)})
 SHIRTS = [Product(f"B00SHIRT{i:02}", f"Shirt {i}", "fashion", "shirts", "Clothing › Shirts") for i in range(11)]
 
 

@@ -50,12 +50,6 @@ def test_the_least_recently_used_make_room(file: Path) -> None:
         sessions.update("b")
 
 
-def test_a_session_begins_where_there_is_none(file: Path) -> None:
-    sessions = Sessions(file)
-    for number in (1, 2):
-        assert sessions.update("a", fresh=Episode(number)) == Episode(1)
-
-
 def count_in_file(sessions: Sessions) -> None:
     for _ in range(50):
         sessions.update("a", more)

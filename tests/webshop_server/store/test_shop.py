@@ -5,39 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.webshop_server import products
 from webshop_server.catalog import Catalog
-from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import UnknownGoalError, make_goals
 from webshop_server.goals.nouns import noun_tagger
 from webshop_server.search.index import SearchIndex
 from webshop_server.store.answer import REWARDS, Answer
 from webshop_server.store.shop import Episode, Rules, Shop
 
-SHIRT = Product(
-    asin="B000SHIRT1",
-    title="Linen Shirt",
-    category="fashion",
-    query="shirts",
-    product_category="Clothing › Shirts",
-    attributes=("linen",),
-    options={"color": ("red", "blue")},
-    pricing=(20.0,),
-    price_text="$20.0",
-    instruction="Find me a linen shirt",
-    instruction_attributes=("linen",),
-)
-MUG = Product(
-    asin="B0000MUG02",
-    title="Big Mug",
-    category="garden",
-    query="mugs",
-    product_category="Home › Mugs",
-    attributes=("ceramic",),
-    pricing=(9.5,),
-    price_text="$9.5",
-    instruction="Find me a ceramic mug",
-    instruction_attributes=("ceramic",),
-)
+SHIRT = replace(products.SHIRT, options={"color": ("red", "blue")})
+MUG = replace(products.MUG, options={})
 
 
 @pytest.fixture(scope="module")

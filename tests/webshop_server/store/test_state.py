@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.webshop_server.products import MUG, SHIRT
 from webshop_server.catalog.product import Product
 from webshop_server.store.state import (
     INVALID,
@@ -21,25 +22,6 @@ from webshop_server.store.state import (
     with_filter,
 )
 
-SHIRT = Product(
-    asin="B000SHIRT1",
-    title="Linen Shirt",
-    category="fashion",
-    query="shirts",
-    product_category="Clothing › Shirts",
-    options={"color": ("red", "dark blue"), "size": ("small", "large")},
-    price=20.0,
-)
-# Two options share a value, as in 2 of the 1000 public products.
-MUG = Product(
-    asin="B0000MUG02",
-    title="Mug",
-    category="garden",
-    query="mugs",
-    product_category="Home › Mugs",
-    options={"color": ("red", "navy"), "style": ("red", "plain")},
-    price=9.5,
-)
 PLAIN = [
     Product(f"B00PLAIN{i:02}", f"Thing {i}", "garden", "things", "Home › Things", price=float(i)) for i in range(23)
 ]

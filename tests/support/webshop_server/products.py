@@ -1,0 +1,34 @@
+"""Two products that tests of the store share."""
+
+from webshop_server.catalog.product import Product
+
+SHIRT = Product(
+    asin="B000SHIRT1",
+    title="Linen Shirt",
+    category="fashion",
+    query="shirts",
+    product_category="Clothing › Shirts",
+    description="Soft.",
+    bullet_points=("Cool",),
+    attributes=("linen",),
+    options={"color": ("red", "dark blue"), "size": ("small", "large")},
+    pricing=(20.0,),
+    price_text="$20.0",
+    price=20.0,
+    instruction="Find me a linen shirt",
+    instruction_attributes=("linen",),
+)
+MUG = Product(
+    asin="B0000MUG02",
+    title="Big Mug",
+    category="garden",
+    query="mugs",
+    product_category="Home › Mugs",
+    attributes=("ceramic",),
+    options={"color": ("red", "navy"), "style": ("red", "plain")},  # as in 2 of the 1000 public products
+    pricing=(9.5,),
+    price_text="$9.5",
+    price=9.5,
+    instruction="Find me a ceramic mug",
+    instruction_attributes=("ceramic",),
+)
