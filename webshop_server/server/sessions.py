@@ -19,7 +19,6 @@ from pydantic import TypeAdapter
 from webshop_server.store.shop import Episode
 
 MAX_SESSIONS = 10_000
-_BUSY_SECONDS = 10.0
 _TRIES = 200
 
 
@@ -63,7 +62,7 @@ class Sessions:
         owner, database = getattr(self._local, "opened", (None, None))
         if owner != os.getpid() or database is None:
             with FileLock(f"{self._path}.lock"):  # while it is made, others would find it locked
-                database = sqlite3.connect(self._path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+                database = sqlite3.connect(self._path, timeout=10.0, isolation_level=None, check_same_thread=False)
                 os.chmod(self._path, 0o600)
                 database.executescript(
                     "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"

@@ -23,7 +23,6 @@ PAGE_SIZE = 10
 SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next >", "< prev"
 SUB_PAGES = ("Description", "Features", "Reviews")
 MAX_QUERY = 1000  # characters of a search
-ALL_FILTERS_OFF = "all"
 BUY_NOW = "now"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no search has one
 _REMEMBERED_SEARCHES = 1024
@@ -222,7 +221,7 @@ class Store:
             return found, "searched"
         if name == "filter" and state.kind == "results" and not parity:
             added = parse_filter(argument)
-            if added is None and argument != ALL_FILTERS_OFF:
+            if added is None and argument != "all":
                 return state, INVALID
             filters = () if added is None else with_filter(state.filters, added)
             return replace(state, page=1, filters=filters), "filtered"

@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,26 @@ def test_the_least_recently_used_make_room(file: Path) -> None:
     assert (sessions.update("a"), sessions.update("c")) == (Episode(1), Episode(3))
     with pytest.raises(UnknownSessionError):
         sessions.update("b")
+
+
+def at_once(do: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=do) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
+    sessions = Sessions(file)
+    sessions.put("a", Episode(0))
+
+    def slow(one: Episode) -> Episode:
+        time.sleep(0.002)
+        return more(one)
+
+    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
+    assert sessions.update("a") == Episode(20)
 
 
 def count_in_file(sessions: Sessions) -> None:
