@@ -17,7 +17,7 @@ from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
 
 if TYPE_CHECKING:
-    from ragen_envs.calling.formats import CallFormat
+    from ragen_envs.calling.turns import CallFormat
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
 MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation

@@ -23,8 +23,7 @@ from bs4.element import Comment
 
 from ragen_envs.errors import EnvError
 from webshop_server.store.answer import Answer, AvailableActions
-from webshop_server.store.page_text import Piece, Role, receipt, url, written
-from webshop_server.store.shop import actions_line
+from webshop_server.store.page_text import Piece, Role, actions_line, receipt, url, written
 from webshop_server.store.state import INVALID, START, SUB_PAGES, PageState, Store, read_action
 
 if TYPE_CHECKING:
