@@ -75,7 +75,7 @@ __all__ = [
 
 _GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ragen/Bandit-v0", "bandit:Bandit", {}),
-    ("ragen/BanditRev-v0", "bandit:Bandit", {"kwargs": {"low_name": "Dragon", "high_name": "Phoenix"}}),
+    ("ragen/BanditRev-v0", "bandit:Bandit", {"kwargs": {"names": "dragon-phoenix"}}),
     ("ragen/Countdown-v0", "countdown:Countdown", {}),
     ("ragen/FrozenLake-v0", "frozen_lake:FrozenLake", {"max_episode_steps": 100}),
     (

@@ -1,13 +1,13 @@
-"""Pictures of environments: square tiles painted with NumPy, text, drawings in SVG, and frames of one size.
+"""Pictures of environments: boards of tiles, text, drawings in SVG, and frames of one size.
 
-Pillow and resvg_py come with ``pip install 'ragen-trl[pictures]'`` and are imported when a picture needs them.
+Pillow and resvg_py are imported when a picture needs them; resvg_py comes with ``pip install 'ragen-trl[pictures]'``.
 """
 
 import functools
 import io
 import itertools
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,35 +19,6 @@ INK, PAPER = (33, 37, 41), (250, 250, 247)
 FONT_SIZES = (30, 24, 20, 17, 14, 12, 10)
 _LEADING = 1.35  # distance of two lines, in font sizes
 _CUT = "…"
-
-TILE_PIXELS = 48
-OVERSAMPLING = 3  # a tile is painted larger and averaged down, which smooths the edges
-
-Canvas = NDArray[np.float64]  # (side, side, 3), RGB in 0..255
-Axis = NDArray[np.float64]  # (side, side), from -1 to 1, left to right (x) or top to bottom (y)
-Mask = NDArray[np.bool_]  # (side, side)
-Tile = NDArray[np.uint8]  # (TILE_PIXELS, TILE_PIXELS, 3)
-Painter = Callable[[Canvas, Axis, Axis], None]  # paints over the canvas
-
-SHADOW = (0.75, 0.80, 0.86)  # factor on the colour below
-COAT, SKIN, HAT, EYE = (46, 125, 90), (250, 214, 180), (235, 150, 52), (50, 50, 50)
-SNOW, SHEEN, EDGE = (219, 237, 247), (240, 249, 253), (178, 208, 226)
-RIM, WATER, DEEP = (139, 177, 203), (43, 84, 126), (26, 55, 92)
-POLE, FLAG = (92, 74, 60), (214, 64, 57)
-MORTAR, BRICK, BRICK_LIGHT = (84, 74, 72), (158, 92, 74), (176, 108, 86)
-FLAGSTONE, JOINT = (226, 218, 203), (208, 198, 180)
-RING, RING_INSIDE = (201, 76, 76), (236, 205, 190)
-WOOD, PLANK, FRAME = (196, 148, 88), (171, 124, 68), (128, 88, 44)
-HOME_WOOD, HOME_PLANK, HOME_FRAME = (122, 168, 96), (98, 144, 74), (62, 102, 46)
-
-Colour = tuple[int, int, int]
-MACHINE_WIDTH, MACHINE_HEIGHT = 200, 300  # units in which a slot machine is drawn
-# A body's colour depends only on the machine's place, so it never tells which arm pays what.
-BODIES: tuple[Colour, ...] = ((46, 110, 160), (60, 130, 96), (128, 84, 152), (176, 110, 52), (152, 66, 84))
-HALL, CASING, SIGN, SIGN_INK, STRIP = (38, 42, 66), (22, 25, 40), (247, 242, 228), (44, 44, 58), (20, 26, 24)
-GOLD, METAL, KNOB = (250, 204, 84), (176, 182, 192), (222, 68, 62)
-WON, LOST, READY = (255, 214, 92), (216, 110, 100), (126, 150, 134)
-DIM = 0.62  # brightness of a machine that was not chosen
 
 
 def on_square(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
@@ -186,222 +157,28 @@ def _wrap(text: str, width: float, measure: Callable[[str], float], most: int) -
     return lines
 
 
-def _ellipse(x: Axis, y: Axis, center: tuple[float, float], radii: tuple[float, float]) -> Mask:
-    """The points inside an ellipse that is parallel to the axes."""
-    return np.asarray(((x - center[0]) / radii[0]) ** 2 + ((y - center[1]) / radii[1]) ** 2 <= 1.0)
-
-
-def _paint_player(canvas: Canvas, x: Axis, y: Axis) -> None:
-    """Paints the player, from the front."""
-    canvas[_ellipse(x, y, (0.0, 0.70), (0.42, 0.12))] *= SHADOW
-    canvas[_ellipse(x, y, (0.0, 0.36), (0.36, 0.38))] = COAT
-    canvas[_ellipse(x, y, (0.0, -0.22), (0.30, 0.30))] = SKIN
-    canvas[_ellipse(x, y, (0.0, -0.26), (0.33, 0.33)) & (y < -0.30)] = HAT
-    canvas[_ellipse(x, y, (0.0, -0.62), (0.09, 0.09))] = HAT
-    canvas[_ellipse(x, y, (-0.11, -0.16), (0.04, 0.06)) | _ellipse(x, y, (0.11, -0.16), (0.04, 0.06))] = EYE
-
-
-def _paint_tile(painters: Sequence[Painter]) -> Tile:
-    """Makes one tile; each painter paints over the ones before it."""
-    side = TILE_PIXELS * OVERSAMPLING
-    axis = (np.arange(side) + 0.5) / side * 2 - 1
-    x, y = np.meshgrid(axis, axis)
-    canvas = np.zeros((side, side, 3))
-    for paint in painters:
-        paint(canvas, x, y)
-    blocks = canvas.reshape(TILE_PIXELS, OVERSAMPLING, TILE_PIXELS, OVERSAMPLING, 3)
-    tile: Tile = blocks.mean(axis=(1, 3)).round().astype(np.uint8)
-    return tile
-
-
-def _lay_tiles(tiles: Sequence[Tile], columns: int) -> NDArray[np.uint8]:
-    """Joins tiles to a picture, row by row."""
-    rows = [np.concatenate(tiles[first : first + columns], axis=1) for first in range(0, len(tiles), columns)]
-    return np.concatenate(rows, axis=0)
-
-
-def _paint_ice(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[:] = SNOW
-    diagonal = x + y
-    streak = (np.abs(diagonal + 0.5) < 0.09) | (np.abs(diagonal + 0.15) < 0.04)
-    canvas[streak & (np.abs(x - y) < 0.55)] = SHEEN
-    canvas[np.maximum(np.abs(x), np.abs(y)) > 0.96] = EDGE
-
-
-def _paint_hole(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[_ellipse(x, y, (0.0, 0.05), (0.80, 0.68))] = RIM
-    canvas[_ellipse(x, y, (0.0, 0.12), (0.72, 0.56))] = WATER
-    canvas[_ellipse(x, y, (0.0, 0.22), (0.56, 0.38))] = DEEP
-
-
-def _paint_goal(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[_ellipse(x, y, (-0.28, 0.72), (0.34, 0.12))] = EDGE
-    canvas[(np.abs(x + 0.28) < 0.05) & (np.abs(y) < 0.74)] = POLE
-    canvas[(x > -0.23) & (x < 0.62) & (np.abs(y + 0.42) < 0.30 * (0.62 - x) / 0.85)] = FLAG
-
-
-def _paint_sinking_player(canvas: Canvas, x: Axis, y: Axis) -> None:
-    # Only the hat is still above the water.
-    canvas[_ellipse(x, y, (0.0, 0.16), (0.33, 0.33)) & (y < 0.12)] = HAT
-    canvas[_ellipse(x, y, (0.0, -0.20), (0.09, 0.09))] = HAT
-    canvas[_ellipse(x, y, (0.0, 0.14), (0.42, 0.06))] = RIM
-
-
-@functools.lru_cache(maxsize=8)
-def _lake_tile(symbol: str, with_player: bool) -> Tile:
-    painters = [_paint_ice]
-    if symbol == "O":
-        painters.append(_paint_hole)
-    elif symbol == "G":
-        painters.append(_paint_goal)
-    if with_player:
-        painters.append(_paint_sinking_player if symbol == "O" else _paint_player)
-    return _paint_tile(painters)
-
-
-def draw_lake(tiles: str, size: int, position: int) -> NDArray[np.uint8]:
-    """Draws a lake and the player on it.
+def draw_board(sheet: Path, symbols: str, board: str) -> NDArray[np.uint8]:
+    """Draws a board of square tiles.
 
     Args:
-        tiles: size² symbols, row-major: ``_`` ice, ``O`` hole, ``G`` goal.
-        size: Side of the lake, in tiles.
-        position: The player's tile, row-major from 0.
+        sheet: A picture of all tiles in one row.
+        symbols: The symbol of each tile, in the order of the sheet.
+        board: The board's rows, one symbol for each tile.
 
     Returns:
-        RGB picture of shape (48·size, 48·size, 3), uint8.
+        RGB picture, uint8 of shape (side of a tile · rows, side · columns, 3).
     """
-    return _lay_tiles([_lake_tile(symbol, square == position) for square, symbol in enumerate(tiles)], size)
+    numbers = np.array([[symbols.index(symbol) for symbol in row] for row in board.splitlines()])
+    tiles = _tiles(sheet)[numbers]  # (rows, columns, side, side, 3)
+    rows, columns, side = tiles.shape[:3]
+    return tiles.swapaxes(1, 2).reshape(rows * side, columns * side, 3)
 
 
-def _paint_wall(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[:] = MORTAR
-    course = np.floor((y + 1) * 2)  # four courses of bricks
-    along = (x + 1 + 0.5 * (course % 2)) % 1.0
-    brick = (np.abs((y + 1) * 2 - course - 0.5) < 0.42) & (along > 0.04) & (along < 0.96)
-    canvas[brick] = BRICK
-    canvas[brick & ((np.floor(x + 1 + 0.5 * (course % 2)) + course) % 3 == 0)] = BRICK_LIGHT
+@functools.cache
+def _tiles(sheet: Path) -> NDArray[np.uint8]:
+    """The tiles of a sheet, of shape (tiles, side, side, 3)."""
+    from PIL import Image
 
-
-def _paint_floor(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[:] = FLAGSTONE
-    canvas[np.maximum(np.abs(x), np.abs(y)) > 0.95] = JOINT
-
-
-def _paint_target(canvas: Canvas, x: Axis, y: Axis) -> None:
-    canvas[_ellipse(x, y, (0.0, 0.0), (0.46, 0.46))] = RING
-    canvas[_ellipse(x, y, (0.0, 0.0), (0.34, 0.34))] = RING_INSIDE
-    canvas[_ellipse(x, y, (0.0, 0.0), (0.16, 0.16))] = RING
-
-
-def _paint_crate(canvas: Canvas, x: Axis, y: Axis, colours: tuple[tuple[int, int, int], ...]) -> None:
-    wood, plank, frame = colours
-    canvas[(np.abs(x) < 0.80) & (y > 0.0) & (y < 0.86)] *= SHADOW
-    reach = np.maximum(np.abs(x), np.abs(y))
-    canvas[reach < 0.76] = frame
-    canvas[reach < 0.60] = wood
-    canvas[(reach < 0.60) & (np.abs((x + 1) * 2.5 % 1.0 - 0.5) > 0.44)] = plank
-    canvas[(reach < 0.60) & (np.abs(x - y) < 0.14)] = frame
-
-
-_paint_box = functools.partial(_paint_crate, colours=(WOOD, PLANK, FRAME))
-_paint_box_on_target = functools.partial(_paint_crate, colours=(HOME_WOOD, HOME_PLANK, HOME_FRAME))
-
-
-@functools.lru_cache(maxsize=16)
-def _room_tile(is_floor: bool, is_target: bool, thing: str) -> Tile:
-    if not is_floor:
-        return _paint_tile([_paint_wall])
-    ground: list[Painter] = [_paint_floor, _paint_target] if is_target else [_paint_floor]
-    box = _paint_box_on_target if is_target else _paint_box
-    painters: dict[str, list[Painter]] = {"": [], "box": [box], "player": [_paint_player]}
-    return _paint_tile(ground + painters[thing])
-
-
-def draw_sokoban(
-    size: tuple[int, int], floor: Collection[int], targets: Collection[int], boxes: Collection[int], player: int
-) -> NDArray[np.uint8]:
-    """Draws a room. Boxes on a target are green.
-
-    Args:
-        size: Rows and columns.
-        floor: Squares that are not wall, row-major from 0.
-        targets: Squares where boxes belong.
-        boxes: Squares with a box.
-        player: The player's square.
-
-    Returns:
-        RGB picture of shape (48 · rows, 48 · columns, 3), uint8.
-    """
-    things = dict.fromkeys(boxes, "box") | {player: "player"}
-    squares = range(size[0] * size[1])
-    tiles = [_room_tile(square in floor, square in targets, things.get(square, "")) for square in squares]
-    return _lay_tiles(tiles, size[1])
-
-
-@functools.lru_cache(maxsize=16)  # a bandit has few states, and a model that sees is shown each of them often
-def draw_bandit(arms: tuple[str, ...], pulled: str, pay_out: float | None) -> NDArray[np.uint8]:
-    """Draws slot machines in rows of up to five.
-
-    Args:
-        arms: Their names, in the order of their places.
-        pulled: Name of the arm that was pulled; "" if none was yet.
-        pay_out: What it paid; None if none was pulled yet.
-
-    Returns:
-        RGB picture, uint8 of shape (480, 640, 3); not to be changed.
-    """
-    from PIL import Image, ImageDraw
-
-    picture = Image.new("RGB", (WIDTH * OVERSAMPLING, HEIGHT * OVERSAMPLING), HALL)
-    drawing = ImageDraw.Draw(picture)
-    rows = math.ceil(len(arms) / 5)
-    columns = math.ceil(len(arms) / rows)
-    cell_width, cell_height = picture.width / columns, picture.height / rows
-    scale = min(cell_width / MACHINE_WIDTH, cell_height / (MACHINE_HEIGHT + 30))
-    for place, name in enumerate(arms):
-        row, column = divmod(place, columns)
-        in_row = min(columns, len(arms) - row * columns)
-        left = (picture.width - in_row * cell_width) / 2 + column * cell_width
-        left += (cell_width - MACHINE_WIDTH * scale) / 2
-        top = (row + 1) * cell_height - (MACHINE_HEIGHT + 15) * scale
-        paid = pay_out if name == pulled else None
-        shade = DIM if pay_out is not None and paid is None else 1.0
-        _draw_machine(drawing, (left, top), scale, shade, name, BODIES[place % len(BODIES)], paid)
-    return np.array(picture.reduce(OVERSAMPLING))
-
-
-def _draw_machine(
-    drawing: Any, corner: tuple[float, float], scale: float, shade: float, name: str, body: Colour, paid: float | None
-) -> None:
-    """Draws one machine; lit and with its lever down if it has paid."""
-
-    def shaded(colour: Colour) -> tuple[int, ...]:
-        return tuple(round(part * shade) for part in colour)
-
-    def box(*sides: float, radius: float, fill: Colour) -> None:
-        at = [corner[axis % 2] + unit * scale for axis, unit in enumerate(sides)]
-        drawing.rounded_rectangle(at, radius * scale, fill=shaded(fill))
-
-    def write(y: float, text: str, fill: Colour) -> None:
-        """Centred, in a smaller size if it does not fit."""
-        font, room = load_font(max(1, round(28 * scale))), 116 * scale
-        if (length := font.getlength(text)) > room:
-            font = load_font(max(1, int(28 * scale * room / length)))
-        at = (corner[0] + 88 * scale, corner[1] + y * scale)
-        drawing.text(at, text, font=font, fill=shaded(fill), anchor="mm")
-
-    knob = 96 if paid is None else 232
-    box(160, min(knob, 168), 190, max(knob, 178), radius=4, fill=METAL)
-    box(174, knob - 12, 198, knob + 12, radius=12, fill=KNOB)
-    box(4, 6, 172, 300, radius=34, fill=CASING if paid is None else GOLD)
-    box(12, 14, 164, 300, radius=26, fill=body)
-    box(24, 34, 152, 92, radius=10, fill=SIGN)
-    write(63, name, SIGN_INK)
-    box(24, 130, 152, 202, radius=8, fill=STRIP)
-    if paid is None:
-        write(166, "PULL?", READY)
-    else:
-        write(166, f"{paid:+g}" if paid else "0", WON if paid > 0 else LOST)
-    box(36, 240, 140, 282, radius=12, fill=CASING)
-    for coin in range(4 if paid is not None and paid > 0 else 0):
-        box(44 + 23 * coin, 250, 66 + 23 * coin, 272, radius=11, fill=GOLD)
+    with Image.open(sheet) as opened:
+        row = np.array(opened.convert("RGB"))
+    return row.reshape(len(row), -1, len(row), 3).swapaxes(0, 1)

@@ -28,23 +28,20 @@ def pick(rng: np.random.Generator, *phrases: str) -> str:
     return phrases[int(rng.integers(len(phrases)))]
 
 
-def in_words(number: int) -> str:
-    """A number from 0 to ten as a word, a larger one in digits."""
-    return _NUMBERS[number] if 0 <= number < len(_NUMBERS) else str(number)
-
-
-def way(rows: int, columns: int, rng: np.random.Generator) -> str:
+def way(start: int, end: int, width: int, rng: np.random.Generator) -> str:
     """Where a square lies, seen from another one.
 
     Args:
-        rows: How many rows down it lies; negative is up. Not 0 together with `columns`.
-        columns: How many columns to the right; negative is to the left.
+        start: The square from which it is seen, row-major from 0.
+        end: The square; not the same.
+        width: Number of columns of the map.
         rng: Source of the wording.
 
     Example:
-        >>> way(2, -1, np.random.default_rng(0))
+        >>> way(2, 9, 4, np.random.default_rng(0))
         '2 steps down and 1 step to the left'
     """
+    rows, columns = end // width - start // width, end % width - start % width
     parts = [(abs(rows), "down" if rows > 0 else "up")] if rows else []
     parts += [(abs(columns), "to the right" if columns > 0 else "to the left")] if columns else []
     if rng.random() < 0.5:
@@ -67,5 +64,5 @@ def _steps(number: int, direction: str, style: int) -> str:
     if style == 0:
         return f"{number} {direction}"
     unit = "step" if style == 1 else "square"
-    count = str(number) if style == 1 else in_words(number)
+    count = _NUMBERS[number] if style == 2 and number < len(_NUMBERS) else str(number)
     return f"{count} {unit}{'' if number == 1 else 's'} {direction}"

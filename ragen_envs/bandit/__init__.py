@@ -1,5 +1,5 @@
-"""Slot machines: which one to pull, once, is told by what their names symbolise."""
+"""Bandit: choose one of several arms that are known only by name."""
 
-from ragen_envs.bandit.env import DEFAULT_NAMES, NAME_SETS, TEST_PAIRS, TRAIN_PAIRS, Bandit
+from ragen_envs.bandit.env import NAME_SETS, TEST_PAIRS, TRAIN_PAIRS, Bandit
 
-__all__ = ["DEFAULT_NAMES", "NAME_SETS", "TEST_PAIRS", "TRAIN_PAIRS", "Bandit"]
+__all__ = ["NAME_SETS", "TEST_PAIRS", "TRAIN_PAIRS", "Bandit"]

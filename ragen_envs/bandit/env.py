@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_choice, check_probability
-from ragen_envs.render import draw_bandit
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 
@@ -29,7 +27,9 @@ TEST_PAIRS = (
 )
 """RAGEN-2's test pairs, (low, high). None of the names is in the training pairs."""
 
-NAME_SETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+NAME_SETS: Mapping[str, Sequence[Sequence[str]]] = {
+    "phoenix-dragon": (("Phoenix", "Dragon"),),
+    "dragon-phoenix": (("Dragon", "Phoenix"),),
     "ragen2-train": TRAIN_PAIRS,
     "ragen2-test": TEST_PAIRS,
     "ragen1-train": (("Engineer", "Teacher"),),
@@ -39,33 +39,25 @@ NAME_SETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Values of ``names="..."`` of `Bandit`: for each bandit the low arms, then the high one."""
 
-DEFAULT_NAMES = ("Phoenix", "Dragon")
-
-STEADY = frozenset(
-    "Phoenix Teacher Nurse Librarian Accountant Engineer Pharmacist Clerk Technician Planner Postman Banker Gardener "
-    "Receptionist Archivist Bookkeeper SocialWorker Mechanic Secretary Cashier CivilServant Baker Plumber Tailor Judge "
-    "Farmer Dentist Butcher BusDriver Florist Barber Weaver Waiter Beekeeper Optician Shepherd Carpenter Tutor Janitor "
-    "BookSeller Porter Cleaner Translator Bricklayer Butler Cobbler Vet Monk Historian Registrar Curator Notary Typist "
-    "Caretaker Usher Bellhop Innkeeper".split()
+_PAIRS = (("Phoenix", "Dragon"), *TRAIN_PAIRS, *TEST_PAIRS)
+STEADY = {steady for steady, _ in _PAIRS} | set(
+    "Baker Plumber Tailor Judge Farmer Dentist Butcher BusDriver Florist Barber Weaver Waiter Beekeeper Optician "
+    "Shepherd Carpenter Tutor Janitor BookSeller Porter Cleaner Translator Bricklayer Butler Cobbler Vet Monk "
+    "Historian Registrar Curator Notary Typist Caretaker Usher Bellhop Innkeeper".split()
 )
 """Names of a regular life, and a bird that always comes back."""
 
-DARING = frozenset(
-    "Dragon Trader StartupFounder Investor StockBroker RealEstateAgent Musician Freelancer Youtuber Artist Pilot "
-    "VentureCapitalist Cryptominer Explorer Filmmaker Consultant Photographer GameDesigner Entrepreneur DataScientist "
-    "StartupAccelerator Sailor Poet Actor Hunter Diver HorseRider Magician Dancer Juggler Detective Climber Drummer "
-    "Racer Smuggler Stuntman Singer TightropeWalker Inventor Boxer Astronaut Knight Wizard Pirate Gambler Spy Skydiver "
-    "Surfer Clown Acrobat Trapper Jockey Prospector".split()
+DARING = {daring for _, daring in _PAIRS} | set(
+    "Sailor Poet Actor Hunter Diver HorseRider Magician Dancer Juggler Detective Climber Drummer Racer Smuggler "
+    "Stuntman Singer TightropeWalker Inventor Boxer Astronaut Knight Wizard Pirate Gambler Spy Skydiver Surfer Clown "
+    "Acrobat Trapper Jockey Prospector".split()
 )
 """Names of an uncertain life, and a beast."""
 
 _SAYS = {
     True: (
-        "sounds steady",
-        "stands for safety",
-        "suggests a calm and regular life",
-        "symbolises security",
-        "is steady",
+        *("sounds steady", "stands for safety", "suggests a calm and regular life"),
+        *("symbolises security", "is steady"),
     ),
     False: ("sounds daring", "stands for risk", "suggests a bold venture", "symbolises chance and ambition", "is bold"),
 }
@@ -129,24 +121,20 @@ class Bandit(TextEnv):
 
     def __init__(
         self,
-        low_name: str = DEFAULT_NAMES[0],
-        high_name: str = DEFAULT_NAMES[1],
+        names: str | Sequence[Sequence[str]] = "phoenix-dragon",
         low_reward: float = 0.1,
         high_reward: float = 1.0,
         high_probability: float = 0.25,
-        names: str | Sequence[Sequence[str]] | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Names the arms and sets what they pay.
 
         Args:
-            low_name: Name of the arm with the constant reward.
-            high_name: Name of the arm with the rare reward; must differ in more than case.
+            names: The bandits, of which each episode draws one: a key of `NAME_SETS`, or for each bandit its names, one
+                or more low arms, then the high one. They must differ in more than case.
             low_reward: What a low arm always pays (RAGEN's code 0.1, its paper 0.15).
             high_reward: What the high arm pays when it pays.
             high_probability: How often it pays, in [0, 1].
-            names: Instead of the two names: several bandits, of which each episode draws one. Either a key of
-                `NAME_SETS`, or for each bandit its names: one or more low arms, then the high one.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
@@ -155,7 +143,7 @@ class Bandit(TextEnv):
         if isinstance(names, str):
             check_choice("names", names, NAME_SETS)
             names = NAME_SETS[names]
-        self._bandits = ((low_name, high_name),) if names is None else tuple(map(tuple, names))
+        self._bandits = tuple(map(tuple, names))
         check_probability("high_probability", high_probability)
         if not high_reward * high_probability > low_reward:
             mean = f"high_reward={high_reward} x high_probability={high_probability}"
@@ -165,14 +153,10 @@ class Bandit(TextEnv):
         super().__init__(
             render_mode=render_mode, max_observation_length=64 + longest, max_action_length=max(64, longest_name)
         )
-        self.low_reward = low_reward
-        self.high_reward = high_reward
-        self.high_probability = high_probability
+        self._low_reward, self._high_reward, self._high_probability = low_reward, high_reward, high_probability
         self.high_name = self._bandits[0][-1]
         # Sorted until the first reset, so that the order never gives the roles away.
         self._arms = tuple(sorted(self._bandits[0]))
-        self._pulled = ""
-        self._pay_out: float | None = None
 
     @property
     def instruction(self) -> str:
@@ -184,22 +168,13 @@ class Bandit(TextEnv):
         )
 
     @property
-    def picture_instruction(self) -> str:
-        """The task. The arms are named on their machines, and in the list of actions in the same order."""
-        return self.instruction.replace("named below", "in the picture")
-
-    @property
     def actions(self) -> tuple[str, ...]:
         """The names, in this episode's order."""
         return self._arms
 
-    def expected_reward(self, arm: str) -> float:
-        """Mean pay-out of an arm, given by its name from `actions`."""
-        return self.high_reward * self.high_probability if arm == self.high_name else self.low_reward
-
     def best_action(self, actions_left: int) -> str:
         """The high arm."""
-        return max(self.actions, key=self.expected_reward)
+        return self.high_name
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """What the names stand for: they sound steady or daring, as most people would say.
@@ -229,21 +204,16 @@ class Bandit(TextEnv):
             other = int(self.np_random.random() * (last + 1))
             arms[last], arms[other] = arms[other], arms[last]
         self._arms = tuple(arms)
-        self._pulled, self._pay_out = "", None
         return f"Machines: {', '.join(self._arms)}"
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         success = action == self.high_name
         if success:
-            reward = self.high_reward if self.outcome_random.random() < self.high_probability else 0.0
+            reward = self._high_reward if self.outcome_random.random() < self._high_probability else 0.0
         else:
-            reward = self.low_reward
-        self._pulled, self._pay_out = action, float(reward)
+            reward = self._low_reward
         info = {"success": success, "action_is_effective": True, "arm": action}
         return f"{action}: {reward:g} points", float(reward), True, info
-
-    def _picture(self) -> NDArray[np.uint8]:
-        return draw_bandit(self._arms, self._pulled, self._pay_out).copy()
 
 
 def _in_prose(name: str) -> str:

@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_integer, check_probability
-from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
+from ragen_envs.board import BoardEnv, coordinate_lines
 from ragen_envs.frozen_lake.maps import (
     ACTIONS,
     GOAL,
@@ -23,15 +23,12 @@ from ragen_envs.frozen_lake.maps import (
     lake_policy,
     neighbours,
 )
-from ragen_envs.render import draw_lake
-from ragen_envs.text_env import TextEnv
 from ragen_envs.wording import PLACES, TRIALS, pick, way
 
-PICTURED = "pale ice, dark round holes, a flag at the goal, you in a green coat"
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
 
 
-class FrozenLake(ListsCoordinates, TextEnv):
+class FrozenLake(BoardEnv):
     """Cross a frozen lake without falling into a hole.
 
     ## Description
@@ -79,6 +76,10 @@ class FrozenLake(ListsCoordinates, TextEnv):
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}
     horizon = 10
     actions = ACTIONS
+    _pictured = "pale ice, dark round holes, a flag at the goal, you in a green coat"
+    _sheet = Path(__file__).with_name("tiles.png")
+    _symbols = "_OGPX√"
+    _legend = "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal"
 
     lake: Lake
     """The current map and its physics. Exists after `reset`."""
@@ -114,25 +115,13 @@ class FrozenLake(ListsCoordinates, TextEnv):
         check_integer("size", size, 2, "leaves no room for a start and a goal")
         check_probability("frozen_prob", frozen_prob)
         check_probability("success_rate", success_rate)
-        counts = {"You": 1, "Holes": size * size, "Goal": 1} if coordinates else {}
-        longest = size * (size + 1) + longest_coordinate_lines(counts, size, size)
+        corner = size * size - 1
+        listed = coordinate_lines({"You": [corner], "Holes": [corner] * size * size, "Goal": [corner]}, size)
+        longest = size * (size + 1) + (len(listed) if coordinates else 0)
         super().__init__(render_mode=render_mode, max_observation_length=longest)
-        self._size = size
-        self._frozen_prob = frozen_prob
-        self._random_start = random_start
+        self._size, self._frozen_prob, self._random_start = size, frozen_prob, random_start
         self._coordinates = coordinates
         self._move_probability = success_rate if is_slippery else 1.0
-
-    @property
-    def instruction(self) -> str:
-        """The task and the legend."""
-        legend = "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal"
-        return f"{self._task}\n{legend}{self._coordinate_legend}"
-
-    @property
-    def picture_instruction(self) -> str:
-        """The task and what the picture shows."""
-        return f"{self._task}\n{PICTURED}{self._coordinate_legend}"
 
     @property
     def _task(self) -> str:
@@ -156,7 +145,7 @@ class FrozenLake(ListsCoordinates, TextEnv):
         find = _slippery_reason if lake.is_slippery else _firm_reason
         reason = find(lake, here, action, rng) or pick(rng, *TRIALS)
         at, there = divmod(here, lake.size), divmod(lake.tiles.index(GOAL), lake.size)
-        lies = way(there[0] - at[0], there[1] - at[1], rng)
+        lies = way(here, lake.tiles.index(GOAL), lake.size, rng)
         said = [f"The goal is {lies}", f"I see the goal {lies}", f"From here the goal lies {lies}", f"Goal: {lies}"]
         if self._coordinates:
             said += [f"I am at {at} and the goal is at {there}, {lies}", f"The goal at {there} is {lies} from {at}"] * 2
@@ -184,22 +173,16 @@ class FrozenLake(ListsCoordinates, TextEnv):
         info = {"success": success, "action_is_effective": self.position != before, "slipped": slipped}
         return self._text(), float(success), tile != ICE, info
 
-    def _text(self) -> str:
+    def _board_text(self) -> str:
         """The map with the player on it."""
         at = self.position + self.position // self._size  # one newline per row above
-        player = PLAYER_ON[self._map_text[at]]
-        return f"{self._map_text[:at]}{player}{self._map_text[at + 1 :]}{self._coordinate_text()}"
+        return f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}"
 
     def _squares(self) -> tuple[dict[str, list[int]], int]:
         """The player, the holes and the goal by name, and the lake's width."""
-        named: dict[str, list[int]] = {"You": [self.position], "Holes": [], "Goal": []}
-        for tile, symbol in enumerate(self.lake.tiles):
-            if symbol != ICE:
-                named["Holes" if symbol == HOLE else "Goal"].append(tile)
-        return named, self._size
-
-    def _picture(self) -> NDArray[np.uint8]:
-        return draw_lake(self.lake.tiles, self._size, self.position)
+        tiles = self.lake.tiles
+        holes = [tile for tile, symbol in enumerate(tiles) if symbol == HOLE]
+        return {"You": [self.position], "Holes": holes, "Goal": [tiles.index(GOAL)]}, self._size
 
 
 def _firm_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:

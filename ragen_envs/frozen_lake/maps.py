@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 # In this order, the directions before and after each one (modulo 4) are perpendicular to it.
 ACTIONS = ("Left", "Down", "Right", "Up")
 ICE, HOLE, GOAL = "_OG"
-MAX_REJECTED_LAKES = 100
+MAX_LAKES = 100
 # Horizons are rounded up to a multiple of this, so that one table is enough for every step of an episode.
 HORIZON_STEP = 16
 # Two actions whose values differ by less are equally good; the difference is a rounding error.
@@ -76,16 +76,12 @@ class Lake:
         """
         if self.tiles[tile] != ICE:
             return [(1.0, tile)]
-        reached = neighbours(self.size)[tile]
-        move = ACTIONS.index(action)
-        if self.move_probability == 1.0:
+        reached, move = neighbours(self.size)[tile], ACTIONS.index(action)
+        if not self.is_slippery:
             return [(1.0, reached[move])]
         aside = (1.0 - self.move_probability) / 2
-        return [
-            (self.move_probability, reached[move]),
-            (aside, reached[(move - 1) % 4]),
-            (aside, reached[(move + 1) % 4]),
-        ]
+        sides = [(aside, reached[(move + turn) % 4]) for turn in (-1, 1)]
+        return [(self.move_probability, reached[move]), *sides]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -114,10 +110,13 @@ def draw_start(
 
     Returns:
         The tiles, row-major, and the player's start tile.
+
+    Raises:
+        ValueError: If there was no path in 100 draws, as on lakes of mostly holes (by default below 1e-80).
     """
     count = size * size
     start, goal = 0, count - 1
-    for _ in range(MAX_REJECTED_LAKES):
+    for _ in range(MAX_LAKES):
         *levels, start_level, goal_level = random.random(count + 2).tolist()
         if random_start:
             start = int(start_level * count)
@@ -128,16 +127,7 @@ def draw_start(
         tiles = "".join(board)
         if start in distances(tiles, size):
             return tiles, start
-    # Only lakes of mostly holes get here (probability below 1e-80 by default): freeze one way through.
-    tile = start
-    while tile != goal:
-        board[tile] = ICE
-        (row, column), (goal_row, goal_column) = divmod(tile, size), divmod(goal, size)
-        if row != goal_row:
-            tile += size if goal_row > row else -size
-        else:
-            tile += 1 if goal_column > column else -1
-    return "".join(board), start
+    raise ValueError(f"none of {MAX_LAKES} lakes has a path with frozen_prob={frozen_prob}, size={size}; use more ice")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -155,14 +145,15 @@ def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
     Returns:
         Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.
     """
-    outcomes = [[lake.transitions(tile, action) for action in ACTIONS] for tile in range(len(lake.tiles))]
-    # Some tiles have fewer outcomes than others: fill up with probability 0.
-    most = max(len(each) for row in outcomes for each in row)
-    padded = np.array([[each + [(0.0, 0)] * (most - len(each)) for each in row] for row in outcomes])
-    probability, reached = padded[..., 0], padded[..., 1].astype(np.intp)  # each (size², 4, outcomes)
-    success = np.array([float(tile == GOAL) for tile in lake.tiles])  # with no actions left
+    aside = (1.0 - lake.move_probability) / 2
+    probability = np.array([lake.move_probability, aside, aside])
+    tiles = np.array(list(lake.tiles))
+    around = np.array(neighbours(lake.size))  # (size², 4)
+    around[tiles != ICE] = np.flatnonzero(tiles != ICE)[:, None]
+    reached = np.stack([around, np.roll(around, 1, axis=1), np.roll(around, -1, axis=1)], axis=-1)  # (size², 4, 3)
+    on_goal = tiles == GOAL
+    success = on_goal.astype(float)  # with no actions left
     length = np.zeros_like(success)  # E[actions taken · success]
-    on_goal = success == 1.0
     policy = np.empty((horizon, len(success)), dtype=np.int8)
     for row in policy:
         action_success = (probability * success[reached]).sum(-1)  # (size², 4)
@@ -172,5 +163,5 @@ def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
         row[:] = (shortest <= shortest.min(-1, keepdims=True) + TIE).argmax(-1)
         success = np.take_along_axis(action_success, row[:, None].astype(np.intp), -1)[:, 0]
         length = np.take_along_axis(action_length, row[:, None].astype(np.intp), -1)[:, 0]
-        length[on_goal] = 0.0  # the episode is over, time no longer counts
+        success[on_goal], length[on_goal] = 1.0, 0.0  # the episode is over, time no longer counts
     return policy

@@ -1,44 +1,46 @@
 """Sokoban as a text environment: the rules and rewards of gym-sokoban, RAGEN's symbols and settings.
 
-Rooms are drawn in `rooms` or read in `levels`, and solved in `solver`; here they are played.
+Rooms are drawn or read in `rooms`, and solved in `solver`; here they are played.
 """
 
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_integer, check_limit, checked_number
-from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
-from ragen_envs.render import draw_sokoban
-from ragen_envs.sokoban.levels import LevelError, read_levels
-from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
+from ragen_envs.board import BoardEnv, coordinate_lines
+from ragen_envs.sokoban.rooms import ACTIONS, Room, RoomError, draw_room, read_levels
 from ragen_envs.sokoban.solver import Solver, State, solver_for
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.wording import TRIALS, pick, way
 
-DEFAULT_SYMBOLS = "#_O√XPS"
 NEW_VOCABULARY = "W.GCBA@"
 """The symbols of RAGEN's environment SokobanDifferentGridVocab."""
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on a target")
 
-PICTURED = "brick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
-_TASK = (
-    "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, and you "
-    "cannot pull."
-)
-
 _SIDES = {"Up": "below it", "Down": "above it", "Left": "on its right", "Right": "on its left"}  # of who pushes so
 _DIRECTIONS = {"Up": "up", "Down": "down", "Left": "to the left", "Right": "to the right"}
+# Why the box is pushed now, why it is pushed for the last time, and why the player walks.
+_PUSHES = (", and I stand {side}, so I push", ". I am {side} and push", ", so I push", ". I stand {side} and push")
+_LAST_PUSHES = (". I stand {side}, and one push does it:", ", one push away:", ". I am {side} and finish with")
+_WALKS = (
+    ". To push it {direction} I must stand {side}, so I go",
+    ". I have to get {side} to push it {direction}, so I walk",
+    ", and the next push is {direction}, so I must be {side}. I go",
+    ". I cannot pull, so I walk to the square {side} with",
+    ", so I first get {side}:",
+)
 
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
 
-class Sokoban(ListsCoordinates, TextEnv):
+class Sokoban(BoardEnv):
     """Push every box onto a target.
 
     ## Description
@@ -84,6 +86,12 @@ class Sokoban(ListsCoordinates, TextEnv):
     idle_info: ClassVar[Mapping[str, Any]] = {"pushed": False}
     horizon = 10
     actions = ACTIONS
+    _pictured = "brick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
+    _sheet = Path(__file__).with_name("tiles.png")
+    _task = (
+        "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, and "
+        "you cannot pull."
+    )
 
     def __init__(
         self,
@@ -91,7 +99,7 @@ class Sokoban(ListsCoordinates, TextEnv):
         num_boxes: int = 1,
         max_steps: int | None = 100,
         search_depth: int = 300,
-        symbols: str = DEFAULT_SYMBOLS,
+        symbols: str = "#_O√XPS",
         coordinates: bool = False,
         levels: str | os.PathLike[str] | None = None,
         render_mode: str | None = None,
@@ -112,7 +120,7 @@ class Sokoban(ListsCoordinates, TextEnv):
 
         Raises:
             ValueError: If a number is out of range, or the symbols are not different.
-            levels.LevelError: If no level of the file can be played; a warning names those that cannot.
+            RoomError: If no level of the file can be played; a warning names those that cannot.
         """
         rows, columns = map(int, dim_room)
         if min(rows, columns) < 3 or max(rows, columns) < 5:
@@ -128,28 +136,22 @@ class Sokoban(ListsCoordinates, TextEnv):
         self._playable = tuple(number for number, level in enumerate(self._levels) if isinstance(level, Room))
         if bad := [level for level in self._levels if isinstance(level, str)]:
             gymnasium.logger.warn(f"{len(bad)} of {len(self._levels)} levels cannot be played: {'; '.join(bad):.500}")
+        longest = 0
         rooms = [level for level in self._levels if isinstance(level, Room)]
         sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in rooms]
-        longest = 0
         for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
-            counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
-            longest = max(longest, height * (width + 1) + longest_coordinate_lines(counts, height, width))
+            corners = [height * width - 1] * boxes
+            listed = coordinate_lines({"You": corners[:1], "Boxes": corners, "Targets": corners}, width)
+            longest = max(longest, height * (width + 1) + (len(listed) if coordinates else 0))
         super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room, self._num_boxes, self._search_depth = (rows, columns), num_boxes, search_depth
         self._symbols, self._coordinates = symbols, coordinates
         self._max_steps, self._steps = max_steps, 0
 
     @property
-    def instruction(self) -> str:
-        """The task and the legend of the symbols in use."""
+    def _legend(self) -> str:
         named = zip(self._symbols, MEANINGS, strict=True)
-        legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
-        return f"{_TASK}\n{legend}{self._coordinate_legend}"
-
-    @property
-    def picture_instruction(self) -> str:
-        """The task and what the picture shows."""
-        return f"{_TASK}\n{PICTURED}{self._coordinate_legend}"
+        return ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
 
     @property
     def steps_left(self) -> int | None:
@@ -171,8 +173,7 @@ class Sokoban(ListsCoordinates, TextEnv):
 
     def difficulty(self) -> float:
         """Moves of a shortest solution; infinity if there is none."""
-        distance = solver_for(self._board).distance(self._player, self._boxes)
-        return float("inf") if distance is None else float(distance)
+        return float(solver_for(self._board).distance(self._player, self._boxes))
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """Where the next box must go, and from which side it is pushed.
@@ -185,21 +186,44 @@ class Sokoban(ListsCoordinates, TextEnv):
         solver = solver_for(room.board)
         reached = solver.after((room.player, room.boxes), action)
         left, then = solver.distance(room.player, room.boxes), solver.distance(*reached)
-        if left is None or then != left - 1:
-            return f"{_any_box(room, self._coordinates, rng)}{pick(rng, *TRIALS)} {action}."
-        start, push, end = _next_push(solver, room, reached)
-        reason = _now(start, push, end, room, rng) if reached[1] != room.boxes else _later(push, rng)
-        return f"{_aim(room, self._coordinates, start, end, rng)}{reason} {action}."
+        if left == math.inf or then != left - 1:
+            return f"{self._any_box(rng)}{pick(rng, *TRIALS)} {action}."
+        box, push, target = _next_push(solver, room, reached)
+        reasons = _LAST_PUSHES if box + self._offsets[push] == target else _PUSHES
+        reason = pick(rng, *(_WALKS if reached[1] == room.boxes else reasons))
+        reason = reason.format(side=_SIDES[push], direction=_DIRECTIONS[push])
+        return f"{self._aim(box, target, rng)}{reason} {action}."
+
+    def _aim(self, box: int, target: int, rng: np.random.Generator) -> str:
+        """Where a box must go."""
+        if box == target:
+            return "A box is in the way on its target"  # which it leaves and comes back to
+        width = self._board.width
+        at, there, goes = divmod(box, width), divmod(target, width), way(box, target, width, rng)
+        if self._coordinates:
+            said = [f"The box at {at} must get to {there}, {goes}", f"From {at} the box has to go {goes}, to {there}"]
+            return pick(rng, *said, f"The box at {at} must go {goes}")
+        if len(self._boxes) > 1:
+            lies = f"box {way(self._player, box, width, rng)} from me"
+            return pick(rng, f"I want the {lies} to go {goes}", f"The {lies} must go {goes}")
+        said = [f"The box must go {goes}", f"The target is {goes} from the box", f"The box has to move {goes}"]
+        return pick(rng, *said, f"Box to target: {goes}")
+
+    def _any_box(self, rng: np.random.Generator) -> str:
+        """Where a box lies that is on no target; its way is told only where there is one target."""
+        box = min(self._boxes - self._board.targets)
+        if len(self._boxes) == 1:
+            return self._aim(box, min(self._board.targets), rng)
+        return f"A box is {way(self._player, box, self._board.width, rng)} from me"
 
     def _start(self, options: Mapping[str, Any]) -> str:
         room = self._draw(options.get("level"))
         self._board, self._boxes, self._player = room.board, room.boxes, room.player
         self._steps = 0
-        board = room.board
-        self._offsets = dict(zip(ACTIONS, board.offsets, strict=True))
-        self._cells = [self._symbols[self._kind(square)] for square in range(board.height * board.width)]
-        for end_of_row in range((board.height - 1) * board.width, 0, -board.width):
-            self._cells.insert(end_of_row, "\n")
+        self._offsets = dict(zip(ACTIONS, room.board.offsets, strict=True))
+        self._cells = ["\n"] * (room.board.height * (room.board.width + 1) - 1)
+        for square in range(room.board.height * room.board.width):
+            self._draw_square(square)
         return self._text()
 
     def _draw(self, level: int | None) -> Room:
@@ -215,7 +239,7 @@ class Sokoban(ListsCoordinates, TextEnv):
                 raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
         chosen = self._levels[number]
         if isinstance(chosen, str):
-            raise LevelError(chosen)
+            raise RoomError(chosen)
         return chosen
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -240,80 +264,23 @@ class Sokoban(ListsCoordinates, TextEnv):
         info = {"success": solved, "action_is_effective": free, "pushed": pushed and free}
         return self._text(), reward, solved, info
 
-    def _kind(self, square: int) -> int:
-        """The index of a square's symbol."""
+    def _draw_square(self, square: int) -> None:
         on_target = square in self._board.targets
         if square == self._player:
-            return PLAYER_ON_TARGET if on_target else PLAYER
-        if square in self._boxes:
-            return BOX_ON_TARGET if on_target else BOX
-        return TARGET if on_target else FLOOR if square in self._board.floor else WALL
+            kind = PLAYER_ON_TARGET if on_target else PLAYER
+        elif square in self._boxes:
+            kind = BOX_ON_TARGET if on_target else BOX
+        else:
+            kind = TARGET if on_target else FLOOR if square in self._board.floor else WALL
+        self._cells[square + square // self._board.width] = self._symbols[kind]
 
-    def _draw_square(self, square: int) -> None:
-        self._cells[square + square // self._board.width] = self._symbols[self._kind(square)]
-
-    def _text(self) -> str:
-        return "".join(self._cells) + self._coordinate_text()
+    def _board_text(self) -> str:
+        return "".join(self._cells)
 
     def _squares(self) -> tuple[dict[str, Collection[int]], int]:
         """The player, the boxes and the targets by name, and the board's width."""
         board = self._board
         return {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}, board.width
-
-    def _picture(self) -> NDArray[np.uint8]:
-        board = self._board
-        return draw_sokoban((board.height, board.width), board.floor, board.targets, self._boxes, self._player)
-
-
-def _now(start: int, push: str, end: int, room: Room, rng: np.random.Generator) -> str:
-    """Why the push is made from here."""
-    side = _SIDES[push]
-    if start + room.board.offsets[ACTIONS.index(push)] == end:
-        return pick(
-            rng, f". I stand {side}, and one push does it:", ", one push away:", f". I am {side} and finish with"
-        )
-    return pick(
-        rng, f", and I stand {side}, so I push", f". I am {side} and push", ", so I push", f". I stand {side} and push"
-    )
-
-
-def _later(push: str, rng: np.random.Generator) -> str:
-    """Why the player walks: to the side from which the box is pushed next."""
-    side, direction = _SIDES[push], _DIRECTIONS[push]
-    return pick(
-        rng,
-        f". To push it {direction} I must stand {side}, so I go",
-        f". I have to get {side} to push it {direction}, so I walk",
-        f", and the next push is {direction}, so I must be {side}. I go",
-        f". I cannot pull, so I walk to the square {side} with",
-        f", so I first get {side}:",
-    )
-
-
-def _aim(room: Room, coordinates: bool, box: int, target: int, rng: np.random.Generator) -> str:
-    """Where a box must go."""
-    width = room.board.width
-    at, there = divmod(box, width), divmod(target, width)
-    goes = way(there[0] - at[0], there[1] - at[1], rng) if box != target else ""
-    if not goes:  # it is on a target that it leaves and comes back to
-        return "A box is in the way on its target"
-    if coordinates:
-        said = [f"The box at {at} must get to {there}, {goes}", f"From {at} the box has to go {goes}, to {there}"]
-        return pick(rng, *said, f"The box at {at} must go {goes}")
-    if len(room.boxes) > 1:
-        from_me = way(at[0] - room.player // width, at[1] - room.player % width, rng)
-        return pick(rng, f"I want the box {from_me} from me to go {goes}", f"The box {from_me} from me must go {goes}")
-    said = [f"The box must go {goes}", f"The target is {goes} from the box", f"The box has to move {goes}"]
-    return pick(rng, *said, f"Box to target: {goes}")
-
-
-def _any_box(room: Room, coordinates: bool, rng: np.random.Generator) -> str:
-    """Where a box lies that is on no target; its way is told only where there is one target."""
-    width = room.board.width
-    box = min(room.boxes - room.board.targets)
-    if len(room.boxes) == 1:
-        return _aim(room, coordinates, box, min(room.board.targets), rng)
-    return f"A box is {way(box // width - room.player // width, box % width - room.player % width, rng)} from me"
 
 
 def _next_push(solver: Solver, room: Room, reached: State) -> tuple[int, str, int]:

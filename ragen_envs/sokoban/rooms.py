@@ -1,12 +1,19 @@
-"""Draws random Sokoban rooms as gym-sokoban does with RAGEN's changes, so each can be solved.
+"""Sokoban rooms: drawn at random as gym-sokoban does with RAGEN's changes, or read from a file of levels.
 
 A walk carves the floor, boxes start on their targets, and a depth-first search over pulls looks for the state that is
-hardest to undo. Unlike the original, all randomness comes from the generator passed in, and a failed draw is repeated
-with it instead of with a new seed.
+hardest to undo, so each room can be solved. Unlike the original, all randomness comes from the generator passed in, and
+a failed draw is repeated with it instead of with a new seed.
+
+A level is a block of lines in the XSB text format, which public level sets use. It may have letters (``p P b B`` for
+the player and a box, on floor or on a target) and run lengths (``4#`` for ``####``), or stand in one line with ``|``
+between rows. Anything else between the blocks (titles, authors, walls that enclose nothing) is ignored.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -21,9 +28,15 @@ MAX_STATES = 300_000  # visited in one search
 MAX_ATTEMPTS = 1000
 MAX_STROLL = 3  # random steps of the player at the end
 
+WALL, PLAYER, PLAYER_ON_TARGET, BOX, BOX_ON_TARGET, TARGET = "#@+$*."  # of a level
+MOVABLE = frozenset("@+$*.")
+SYMBOLS = MOVABLE | set("# -_")
+_LETTERS = str.maketrans("pPbB", "@+$*")
+_RUN = re.compile(r"([0-9]{1,3})([^0-9|])")
 
-class NoRoomError(EnvError, ValueError):
-    """No solvable room was found for these sizes."""
+
+class RoomError(EnvError, ValueError):
+    """No solvable room was found, or a level cannot be played; then the message names file and line."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ def draw_room(
         The room.
 
     Raises:
-        NoRoomError: If 1000 attempts failed.
+        RoomError: If 1000 attempts failed.
     """
     for _ in range(MAX_ATTEMPTS):
         floor = _carve(random, *dim_room)
@@ -99,7 +112,7 @@ def draw_room(
         if found is not None:
             boxes, player, displacement = found
             return Room(board, frozenset(boxes), _stroll(random, board, boxes, player, displacement))
-    raise NoRoomError(
+    raise RoomError(
         f"no solvable room in {MAX_ATTEMPTS} attempts for dim_room={dim_room}, num_boxes={num_boxes}, "
         f"search_depth={search_depth}; use a larger room, fewer boxes or a deeper search"
     )
@@ -107,10 +120,9 @@ def draw_room(
 
 def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
     """The floor of a new room: the squares that a random walk has carved, in order of their numbers."""
-    cells = [[row * width + column for row in range(3) for column in range(3)] for _ in BRUSHES]
     brushes = [
-        sum(1 << cell for cell, mark in zip(square, brush.replace(" ", ""), strict=True) if mark == "#")
-        for square, brush in zip(cells, BRUSHES, strict=True)
+        sum(1 << row * width + column for row in range(3) for column in range(3) if brush.split()[row][column] == "#")
+        for brush in BRUSHES
     ]
     ways = ((1, 0), (0, 1), (-1, 0), (0, -1))
     steps = int(STEPS_PER_SIDE * (height + width))
@@ -202,3 +214,91 @@ def _stroll(random: np.random.Generator, board: Board, boxes: Sequence[int], pla
         if go_on > 0.5:
             break
     return player
+
+
+def read_levels(path: str | os.PathLike[str]) -> tuple[Room | str, ...]:
+    """Reads all levels of a file.
+
+    Args:
+        path: A text file, UTF-8 or, as old sets often are, Latin-1.
+
+    Returns:
+        The levels in order, at least one of them a room. Squares that the player can never reach are wall, and so is a
+        box there that stands on its target. Instead of a level that cannot be played (it is open, does not have exactly
+        one player and as many boxes as targets, or has nothing to push) there is the reason, with its line.
+
+    Raises:
+        RoomError: If the file cannot be read or no level can be played.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, TypeError) as error:
+        raise RoomError(f"levels={path!r} cannot be read: {error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # levels are ASCII; such bytes are in a name
+    levels: list[Room | str] = []
+    block: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        rows = _rows(line)
+        if len(rows) == 1:
+            block += rows
+            continue
+        for found, first in ((block, number - len(block)), (rows, number)):
+            if set("".join(found)) & MOVABLE:
+                try:
+                    levels.append(_read_level(found))
+                except RoomError as error:
+                    levels.append(f"{os.fspath(path)}, line {first}: {error}")
+        block = []
+    if not levels:
+        raise RoomError(f"levels={os.fspath(path)!r} has no level in the XSB format (lines of {WALL}@$.)")
+    if not any(isinstance(level, Room) for level in levels):
+        raise RoomError(str(levels[0]))
+    return tuple(levels)
+
+
+def _rows(line: str) -> list[str]:
+    """The rows of a level that a line holds: mostly one, several if they are in one line, none in any other text."""
+    spelled = _RUN.sub(lambda run: int(run[1]) * run[2], line.expandtabs().translate(_LETTERS))
+    rows = [row.rstrip() for row in spelled.split("|")]
+    return [row for row in rows if row] if WALL in spelled and set("".join(rows)) <= SYMBOLS else []
+
+
+def _read_level(rows: Sequence[str]) -> Room:
+    """The room of one block; `RoomError` says why there is none."""
+    width = max(map(len, rows))
+    text = "".join(row.ljust(width) for row in rows)
+
+    def squares(*symbols: str) -> frozenset[int]:
+        return frozenset(square for square, symbol in enumerate(text) if symbol in symbols)
+
+    players, boxes = squares(PLAYER, PLAYER_ON_TARGET), squares(BOX, BOX_ON_TARGET)
+    targets = squares(TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET)
+    if len(players) != 1:
+        raise RoomError(f"{len(players) or 'no'} players; a level needs one {PLAYER!r} or {PLAYER_ON_TARGET!r}")
+    if len(boxes) != len(targets):
+        raise RoomError(f"boxes: {len(boxes)}, targets: {len(targets)}; there must be equally many")
+    (player,) = players
+    floor = _reach(text, width, player)
+    if boxes - floor != targets - floor:
+        row, column = divmod(min((boxes | targets) - floor), width)
+        raise RoomError(f"the player cannot reach row {row + 1}, column {column + 1}, boxes ignored")
+    if boxes == targets:
+        raise RoomError("nothing to push; at least one box must be off its target")
+    return Room(Board(len(rows), width, floor, targets & floor), boxes & floor, player)
+
+
+def _reach(text: str, width: int, player: int) -> frozenset[int]:
+    """The squares inside the walls around the player; `RoomError` if they touch the rim: the player could walk out."""
+    inside, frontier = {player}, [player]
+    for square in frontier:  # it grows during the loop
+        row, column = divmod(square, width)
+        if row in (0, len(text) // width - 1) or column in (0, width - 1):
+            raise RoomError(f"the level is open at row {row + 1}, column {column + 1}; close its wall")
+        for neighbour in (square - width, square + width, square - 1, square + 1):
+            if neighbour not in inside and text[neighbour] != WALL:
+                inside.add(neighbour)
+                frontier.append(neighbour)
+    return frozenset(inside)

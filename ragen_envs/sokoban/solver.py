@@ -8,6 +8,7 @@ which is an error.
 import functools
 import heapq
 import itertools
+import math
 from collections.abc import Iterator
 
 from ragen_envs.errors import EnvError
@@ -30,23 +31,33 @@ class Solver:
     """
 
     def __init__(self, board: Board) -> None:
-        """Finds, for a box on each square, the pushes to the nearest target."""
+        """Finds, for a box on each square from which it is possible, the fewest pushes to a target."""
         self._board = board
-        self._pushes = _pushes_to_target(board)
-        self._distances: dict[State, int | None] = {}
+        self._distances: dict[State, float] = {}
         self._moves: dict[State, str | None] = {}
+        self._pushes = dict.fromkeys(board.targets, 0)
+        frontier = list(board.targets)
+        for square in frontier:  # it grows during the loop: breadth-first search
+            for offset in board.offsets:
+                # The box was pushed from `before` by a player who stood on `stand`.
+                before, stand = square - offset, square - 2 * offset
+                if before not in self._pushes and before in board.floor and stand in board.floor:
+                    self._pushes[before] = self._pushes[square] + 1
+                    frontier.append(before)
 
-    def distance(self, player: int, boxes: frozenset[int]) -> int | None:
-        """The fewest moves that bring every box onto a target; None if it is impossible.
+    def distance(self, player: int, boxes: frozenset[int], most: float = math.inf) -> float:
+        """The fewest moves that bring every box onto a target; infinity if there are none, or not so few as `most`.
 
         Raises:
             SearchLimitError: If the search visited a million states.
         """
         state = (player, boxes)
         if state not in self._distances:
-            path = self._search(state, None)
-            self._distances |= {state: None} if path is None else _countdown(path)
-        return self._distances[state]
+            path = self._search(state, most)
+            if path is None and most < math.inf:
+                return math.inf
+            self._distances |= {state: math.inf} if path is None else {one: left for left, one in enumerate(path)}
+        return self._distances[state] if self._distances[state] <= most else math.inf
 
     def best_move(self, player: int, boxes: frozenset[int]) -> str | None:
         """The first of `ACTIONS` that starts a shortest solution; None if there is no solution or nothing to solve.
@@ -56,25 +67,15 @@ class Solver:
         """
         state = (player, boxes)
         if state not in self._moves:
-            distance = self.distance(player, boxes)
-            moves = self._reachable(state) if distance else ()
-            nearer = (action for action, reached in moves if self._is_within(reached, (distance or 0) - 1))
+            left = self.distance(player, boxes)
+            moves = self._reachable(state) if 0 < left < math.inf else ()
+            nearer = (action for action, reached in moves if self.distance(*reached, left - 1) < left)
             self._moves[state] = next(nearer, None)
         return self._moves[state]
 
     def after(self, state: State, action: str) -> State:
         """The state after an action; the same one if nothing moves."""
         return dict(self._reachable(state)).get(action, state)
-
-    def _is_within(self, state: State, moves: int) -> bool:
-        """Whether a state has a solution of at most so many moves. Longer ones are not searched."""
-        if state not in self._distances:
-            path = self._search(state, moves)
-            if path is None:
-                return False
-            self._distances |= _countdown(path)
-        distance = self._distances[state]
-        return distance is not None and distance <= moves
 
     def _reachable(self, state: State) -> Iterator[tuple[str, State]]:
         """Each action that changes a state, and the new state."""
@@ -89,40 +90,39 @@ class Solver:
             elif ahead in floor:
                 yield action, (ahead, boxes)
 
-    def _estimate(self, player: int, boxes: frozenset[int]) -> int | None:
-        """A lower bound on the moves left, which each move lowers by at most one; None if a box is on a dead square.
+    def _estimate(self, player: int, boxes: frozenset[int]) -> float:
+        """A lower bound on the moves left, which each move lowers by at most one; infinity for a box on a dead square.
 
         Every box needs its pushes, and each push is a move. Before the first push the player walks to a box.
         """
-        pushes, width = self._pushes, self._board.width
-        total, walk = 0, self._board.width * self._board.height
+        width = self._board.width
         row, column = divmod(player, width)
-        for box in boxes:
-            needed = pushes.get(box)
-            if needed is None:
-                return None
-            total += needed
-            walk = min(walk, abs(box // width - row) + abs(box % width - column))
+        total = sum(self._pushes.get(box, math.inf) for box in boxes)
+        walk = min(abs(box // width - row) + abs(box % width - column) for box in boxes)
         return total + walk - 1 if total else 0
 
-    def _search(self, start: State, limit: int | None) -> list[State] | None:
-        """The states of a shortest solution, or None if there is none of at most `limit` moves."""
-        bound = self._estimate(*start)
-        if bound is None:
-            return None
+    def _search(self, start: State, most: float) -> list[State] | None:
+        """The states of a shortest solution from its end, or None if there is none of at most `most` moves."""
         came: dict[State, State | None] = {start: None}
         cost = {start: 0}
         # Of equal bounds the latest entry comes first, because deeper states end the search sooner.
         order = itertools.count(0, -1)
-        queue: list[tuple[int, int, State]] = [(bound, next(order), start)]
+        queue: list[tuple[float, int, State]] = []
+        if self._estimate(*start) < math.inf:
+            queue.append((0, next(order), start))
         done: set[State] = set()
         while queue:
-            state = heapq.heappop(queue)[2]
+            state: State | None = heapq.heappop(queue)[2]
+            assert state is not None
             if state in done:
                 continue
             done.add(state)
             if state[1] <= self._board.targets:
-                return _path(came, state)
+                path = []
+                while state is not None:
+                    path.append(state)
+                    state = came[state]
+                return path
             if len(came) > MAX_STATES:
                 raise SearchLimitError(
                     f"gave up after {MAX_STATES:,} states of a room with {len(start[1])} boxes on "
@@ -131,14 +131,10 @@ class Solver:
                 )
             spent = cost[state] + 1
             for _, reached in self._reachable(state):
-                bound = self._estimate(*reached)
-                if bound is None or spent >= cost.get(reached, spent + 1):
-                    continue
-                if limit is not None and spent + bound > limit:
-                    continue
-                cost[reached] = spent
-                came[reached] = state
-                heapq.heappush(queue, (spent + bound, next(order), reached))
+                bound = spent + self._estimate(*reached)
+                if bound < math.inf and bound <= most and spent < cost.get(reached, spent + 1):
+                    cost[reached], came[reached] = spent, state
+                    heapq.heappush(queue, (bound, next(order), reached))
         return None
 
 
@@ -146,32 +142,3 @@ class Solver:
 def solver_for(board: Board) -> Solver:
     """The solver of a board; it is cached."""
     return Solver(board)
-
-
-def _pushes_to_target(board: Board) -> dict[int, int]:
-    """The fewest pushes that bring a single box to a target, for each square from which it is possible."""
-    pushes = dict.fromkeys(board.targets, 0)
-    frontier = list(board.targets)
-    for square in frontier:  # it grows during the loop: breadth-first search
-        for offset in board.offsets:
-            # The box was pushed from `before` by a player who stood on `stand`.
-            before, stand = square - offset, square - 2 * offset
-            if before not in pushes and before in board.floor and stand in board.floor:
-                pushes[before] = pushes[square] + 1
-                frontier.append(before)
-    return pushes
-
-
-def _path(came: dict[State, State | None], end: State) -> list[State]:
-    """The states from the start to `end`."""
-    path = [end]
-    step = came[end]
-    while step is not None:
-        path.append(step)
-        step = came[step]
-    return path[::-1]
-
-
-def _countdown(path: list[State]) -> dict[State, int]:
-    """The moves left in each state of a shortest solution."""
-    return {reached: left for left, reached in enumerate(reversed(path))}

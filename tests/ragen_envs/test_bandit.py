@@ -55,7 +55,7 @@ def test_order_is_drawn_per_seed_and_tells_no_role() -> None:
         assert observation == "Machines: " + ", ".join(env.actions)
         firsts.append(env.actions[0])
     assert 437 < firsts.count("Dragon") < 563  # 4 standard errors
-    assert Bandit().actions == Bandit(low_name="Dragon", high_name="Phoenix").actions
+    assert Bandit().actions == Bandit("dragon-phoenix").actions
 
 
 def test_ragen_2_has_twelve_training_and_eight_test_pairs_without_a_common_name() -> None:
@@ -102,7 +102,6 @@ def test_of_more_arms_the_last_is_high_and_every_order_as_likely() -> None:
     orders = Counter(env.actions for seed in range(1200) if env.reset(seed=seed))
     assert len(orders) == 6
     assert all(148 < count < 252 for count in orders.values())  # 200 expected, 4 standard errors
-    assert [env.expected_reward(name) for name in names[0]] == [0.2, 0.2, 0.25]
     assert env.instruction.startswith("3 slot machines") and Bandit().instruction.startswith("Two slot machines")
     for name, success in (("Turtle", False), ("Snail", False), ("Dragon", True)):
         env.reset(seed=3)
@@ -112,7 +111,7 @@ def test_of_more_arms_the_last_is_high_and_every_order_as_likely() -> None:
 def test_a_thought_does_not_know_which_arm_pays() -> None:
     """The same names and the same choice get the same words, whichever is the better arm."""
     texts = []
-    for low, high in (("Phoenix", "Dragon"), ("Dragon", "Phoenix")):
-        env = Bandit(low, high)  # before a reset the arms are sorted, so that their order is the same
+    for names in ("phoenix-dragon", "dragon-phoenix"):
+        env = Bandit(names)  # before a reset the arms are sorted, so that their order is the same
         texts.append([env.explain([arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
     assert texts[0] == texts[1]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import Sokoban
-from ragen_envs.sokoban.levels import LevelError, read_levels
-from ragen_envs.sokoban.rooms import Board, Room, _play_backwards, draw_room
+from ragen_envs.sokoban.rooms import Board, Room, RoomError, _play_backwards, draw_room, read_levels
 from ragen_envs.sokoban.solver import Solver
 
 CORRIDOR = "#######\n#@$ . #\n#######\n"
@@ -125,7 +124,7 @@ def test_symbols_and_surroundings(tmp_path: Path) -> None:
     ],
 )
 def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(LevelError, match=re.escape(message)):
+    with pytest.raises(RoomError, match=re.escape(message)):
         read(tmp_path, text)
 
 
@@ -146,7 +145,7 @@ def test_a_bad_level_costs_that_level_and_shifts_no_number(load) -> None:
         env = load(f"{CORRIDOR}\n#####\n#@$ #\n#####\n\n{TWO_BOXES}")
     assert env.reset(options={"level": 2})[0].startswith("#######\n#PXO√O#")
     assert {env.reset(seed=seed)[0].count("\n") for seed in range(20)} == {2, 4}
-    with pytest.raises(LevelError, match="line 5: boxes: 1, targets: 0"):
+    with pytest.raises(RoomError, match="line 5: boxes: 1, targets: 0"):
         env.reset(options={"level": 1})
 
 

@@ -1,0 +1,94 @@
+"""What games on a board of tiles share: the legend, lines of coordinates, and the picture."""
+
+import abc
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragen_envs.render import draw_board
+from ragen_envs.text_env import TextEnv
+
+
+class BoardEnv(TextEnv):
+    """A game whose observation is a board of symbols, and coordinates if they are wanted.
+
+    A subclass has `_task`, `_legend`, `_board_text` and `_squares`, and sets `_coordinates` and the attributes below.
+    """
+
+    _pictured: ClassVar[str]
+    """What the picture shows, instead of the legend."""
+
+    _sheet: ClassVar[Path]
+    """A picture of all tiles in one row."""
+
+    _symbols: str
+    """The symbol of each tile of the sheet."""
+
+    _coordinates: bool
+    """Whether observations list where things are, so that a model need not count squares."""
+
+    @property
+    @abc.abstractmethod
+    def _task(self) -> str:
+        """The task."""
+
+    @property
+    @abc.abstractmethod
+    def _legend(self) -> str:
+        """What the symbols mean."""
+
+    @abc.abstractmethod
+    def _board_text(self) -> str:
+        """The board now, one line for each row."""
+
+    @abc.abstractmethod
+    def _squares(self) -> tuple[Mapping[str, Collection[int]], int]:
+        """The arguments of `coordinate_lines`, now."""
+
+    @property
+    def instruction(self) -> str:
+        """The task and the legend."""
+        return f"{self._task}\n{self._legend}{self._coordinate_legend}"
+
+    @property
+    def picture_instruction(self) -> str:
+        """The task and what the picture shows."""
+        return f"{self._task}\n{self._pictured}{self._coordinate_legend}"
+
+    @property
+    def _coordinate_legend(self) -> str:
+        return "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
+
+    @property
+    def text_beside_picture(self) -> str:
+        """The coordinates, if observations list them."""
+        return coordinate_lines(*self._squares()).lstrip() if self._coordinates else ""
+
+    def _text(self) -> str:
+        return self._board_text() + coordinate_lines(*self._squares()) if self._coordinates else self._board_text()
+
+    def _picture(self) -> NDArray[np.uint8]:
+        return draw_board(self._sheet, self._symbols, self._board_text())
+
+
+def coordinate_lines(squares: Mapping[str, Collection[int]], width: int) -> str:
+    r"""Writes one line for each name. Each line starts with a newline, so that the lines can follow a map.
+
+    Args:
+        squares: For each name, its squares, row-major from 0.
+        width: Number of columns of the map.
+
+    Returns:
+        The lines. Squares are sorted; a name without squares gets ``none``.
+
+    >>> coordinate_lines({"You": [5], "Holes": [3, 0], "Goals": []}, width=3)
+    '\nYou: (1, 2)\nHoles: (0, 0) (1, 0)\nGoals: none'
+    """
+    lines = []
+    for name, found in squares.items():
+        places = " ".join(f"({square // width}, {square % width})" for square in sorted(found))
+        lines.append(f"\n{name}: {places or 'none'}")
+    return "".join(lines)
