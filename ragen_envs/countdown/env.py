@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, OPERATORS, parse, random_expression, solve
+from ragen_envs.countdown.arithmetic import MAX_LENGTH, OPERATORS, parse, random_expression
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 
 SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
-LARGEST_NUMBER = 1_000_000
+MOST_NUMBERS, LARGEST_NUMBER = 6, 1_000_000
 MAX_TRIES = 20_000
 
 
@@ -80,9 +80,6 @@ class Countdown(TextEnv):
     target: int
     """The value to reach. Exists after `reset`."""
 
-    operators: str
-    """Operators that suffice to reach the target."""
-
     def __init__(
         self,
         counts: int | Sequence[int] = (3, 4),
@@ -110,7 +107,7 @@ class Countdown(TextEnv):
         self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
         if not operators or not set(operators) <= set(OPERATORS):
             raise ValueError(f"operators={operators!r} must be some of {OPERATORS!r}, each once")
-        self.operators = operators
+        self._operators = operators
         super().__init__(render_mode=render_mode, max_observation_length=4 * MAX_LENGTH, max_action_length=MAX_LENGTH)
 
     @property
@@ -123,10 +120,8 @@ class Countdown(TextEnv):
         )
 
     def best_action(self, actions_left: int) -> str:
-        """A solution."""
-        solution = solve(self.numbers, self.target, self.operators)
-        assert solution is not None  # tasks are made of a solution
-        return solution
+        """The expression that the target was made from."""
+        return self._solution
 
     def random_action(self, rng: np.random.Generator) -> str:
         """A uniformly random expression of the numbers."""
@@ -157,11 +152,19 @@ class Countdown(TextEnv):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
-        task = next(filter(None, (self._draw(count, self.np_random) for _ in range(MAX_TRIES))), None)
-        if task is None:
+        (low, high), (least, most) = self._number_range, self._target_range
+        for _ in range(MAX_TRIES):
+            self.numbers = tuple(self.np_random.integers(low, high + 1, size=count).tolist())
+            self._solution = random_expression(self.numbers, self.np_random, self._operators)
+            expression = parse(self._solution)
+            assert expression is not None
+            value = expression.value
+            if value is not None and value.denominator == 1 and least <= value <= most:
+                break
+        else:
             said = f"{MAX_TRIES} random expressions over {count} numbers from {self._number_range}"
             raise ValueError(f"none of {said} has its value in {self._target_range}; widen a range or allow operators")
-        self.numbers, self.target = task
+        self.target = int(value)
         return f"Numbers: {', '.join(map(str, self.numbers))}\nTarget: {self.target}"
 
     def _parse_action(self, text: str) -> str | None:
@@ -182,14 +185,3 @@ class Countdown(TextEnv):
             reward, verdict = 0.0, "Use each of the numbers exactly once."
         info = {"success": success, "action_is_effective": True, "value": value, "uses_the_numbers": uses_the_numbers}
         return f"{expression.text} = {value}\n{verdict}", reward, True, info
-
-    def _draw(self, count: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int] | None:
-        """The numbers and the target of a random expression; None if its value cannot be a target."""
-        low, high = self._number_range
-        numbers = tuple(rng.integers(low, high + 1, size=count).tolist())
-        expression = parse(random_expression(numbers, rng, self.operators))
-        assert expression is not None
-        value = expression.value
-        if value is None or value.denominator != 1 or not self._target_range[0] <= value <= self._target_range[1]:
-            return None
-        return numbers, int(value)
