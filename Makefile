@@ -80,7 +80,7 @@ test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instr
 test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on two CPU processes, some minutes
 	@DS_ACCELERATOR=cpu RAGEN_TEST_SHARDED=1 $(RUN) -m pytest tests/sharded
 
-test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C++ compiler, CMake and 260 MB, some minutes
+test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C compiler and 220 MB, some minutes
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/test_textworld.py \
 	    tests/ragen_envs/test_contract.py tests/ragen_envs/test_oracles.py \
 	    tests/test_docs.py \
@@ -137,11 +137,9 @@ $(VENV)/.deepspeed: $(STAMP)
 	    -e '.[deepspeed]' -c constraints.txt
 	@touch $@
 
-# The planner's own build calls `python`, which some systems do not have.
 $(VENV)/.worlds: $(STAMP)
-	@echo "== installing TextWorld and its planner into $(VENV)"
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m pip install --quiet --disable-pip-version-check \
-	    -e '.[alfworld]' -c constraints.txt
+	@echo "== installing TextWorld into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[textworld]' -c constraints.txt
 	@touch $@
 
 # One for each package, because their dependencies exclude each other. What they have in common with $(VENV) is found

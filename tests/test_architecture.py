@@ -44,7 +44,6 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/bridges/openenv.py": {"openenv"},
     "ragen_envs/bridges/tau2.py": {"tau2"},
     "ragen_envs/textworld/games.py": {"textworld", "filelock"},
-    "ragen_envs/textworld/scenes.py": {"textworld"},
     "ragen_envs/calling/mcp.py": {"anyio", "mcp"},
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}

@@ -1,46 +1,38 @@
-"""Game files: made by TextWorld and kept in a cache, or found in a folder.
+"""Games of TextWorld: made and kept in a cache, or found in a folder; and what one shows after some commands.
 
 A game takes some seconds to make, because Inform 7 compiles it. It is made when it is first played, and then lies in
-``CACHE/textworld-VERSION/SIZE/NUMBER/`` for good: version, size and number decide every byte of it.
+``ragen-textworld/textworld-VERSION/SIZE/NUMBER/`` of the user's cache for good: these three decide every byte of it.
 """
 
 import functools
-import json
 import os
 import re
 import tempfile
 import threading
 import warnings
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ragen_envs.errors import EnvError
 
 EVALUATION = 1_000_000
 """Number of the first generated game of the split "eval"; those of "train" begin at 0. Each split has as many."""
 
+Commands = tuple[str, ...]
 _SIZE = re.compile(r"w([1-9]\d?)-o([1-9]\d?)-q([1-9]\d?)")
-TASK_TYPES = (
-    "pick_and_place_simple",
-    "look_at_obj_in_light",
-    "pick_clean_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-    "pick_two_obj_and_place",
-)
-_KINDS = (".z8", ".tw-pddl")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
+_END = re.compile(r"\*\*\* (The End|You lost!) \*\*\*")
+_SCORE = "Your score has just gone up by"  # info and rewards say it
+_STATUS = re.compile(r"^>.*\Z", re.MULTILINE | re.DOTALL)
 
-PARSING = threading.RLock()
-"""Held while a game is made or started, or one of ALFWorld's answers: threads share parsers and shown warnings."""
-
-if os.name == "posix":  # otherwise a child could inherit it from a thread that the child does not have
-    os.register_at_fork(before=PARSING.acquire, after_in_parent=PARSING.release, after_in_child=PARSING.release)
+_STARTING = threading.RLock()  # held while a game is made or started: threads share parsers and shown warnings
 
 
 class MissingTextWorldError(EnvError, ModuleNotFoundError):
-    """A package that plays text adventures is not installed."""
+    """The package that plays text adventures is not installed."""
 
 
 class GameError(EnvError, ValueError):
@@ -79,13 +71,7 @@ def parse_size(size: object) -> tuple[int, int, int]:
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def user_cache() -> Path:
-    """The folder of games without a ``cache``: ``ragen-textworld`` in the user's cache."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "ragen-textworld"
-
-
-def game_file(size: str, number: int, cache: Path) -> Path:
+def game_file(size: str, number: int) -> Path:
     """The file of a generated game, which is made unless it is there.
 
     Processes that want the same game at once wait for the one that makes it. What is found is whole: a game is made in
@@ -94,12 +80,12 @@ def game_file(size: str, number: int, cache: Path) -> Path:
     Args:
         size: As `parse_size` reads it.
         number: The game's number, which is the seed of its map, objects, quest and texts.
-        cache: The folder of all games.
 
     Raises:
         GameError: If TextWorld finds no quest of this length, or the cache cannot be written.
         MissingTextWorldError: If `textworld` is not installed.
     """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragen-textworld"
     home = cache / f"textworld-{check_installed()}" / size
     found = home / str(number) / "game.z8"
     if found.exists():
@@ -109,7 +95,7 @@ def game_file(size: str, number: int, cache: Path) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GameError(f"cache='{cache}' cannot be written ({error.strerror}); name another folder") from error
+        raise GameError(f"{cache} cannot be written ({error.strerror}); set XDG_CACHE_HOME") from error
     with FileLock(home / f"{number}.lock"):
         if not found.exists():
             with tempfile.TemporaryDirectory(prefix=".making-", dir=home) as scratch:
@@ -121,7 +107,7 @@ def game_file(size: str, number: int, cache: Path) -> Path:
 
 def _make(size: str, number: int, folder: Path) -> None:
     """Writes ``game.z8`` and ``game.json`` into a new folder."""
-    with PARSING, warnings.catch_warnings():
+    with _STARTING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the package itself imports
         import textworld
         from textworld.generator import QuestGenerationError
@@ -133,57 +119,126 @@ def _make(size: str, number: int, folder: Path) -> None:
         options.seeds = number + attempt * _NEXT_ATTEMPT
         options.path = str(folder / "game.z8")
         try:
-            with PARSING:
+            with _STARTING:
                 textworld.make(options)
-            break
-        except QuestGenerationError as error:
-            if attempt == _ATTEMPTS - 1:
-                raise GameError(
-                    f"size={size!r}: TextWorld finds no quest of {quest_length} commands in {rooms} rooms with "
-                    f"{objects} objects (game {number}); ask for a shorter quest, or for more rooms"
-                ) from error
-    (folder / "game.ni").unlink(missing_ok=True)  # the source in Inform 7
+        except QuestGenerationError:
+            continue
+        (folder / "game.ni").unlink(missing_ok=True)  # the source in Inform 7
+        return
+    raise GameError(
+        f"size={size!r}: TextWorld finds no quest of {quest_length} commands in {rooms} rooms with {objects} objects "
+        f"(game {number}); ask for a shorter quest, or for more rooms"
+    )
 
 
 @functools.lru_cache(maxsize=16)
 def games_in(folder: Path) -> tuple[Path, ...]:
     """The games of a folder and the folders in it, sorted by path. They are looked for once in a process.
 
-    Those of ALFWorld are its ``game.tw-pddl`` without the ones that it leaves out as well: those marked as not
-    solvable, and those with movable receptacles or sliced things in their names.
-
     Raises:
         GameError: If there is no such folder or no game in it, or a ``.z8`` has no ``.json`` of its own beside it.
     """
-    if not folder.is_dir():
-        raise GameError(f"folder='{folder}' is no folder; name one with games")
-    found = sorted(path for path in folder.rglob("*") if path.suffix in _KINDS and _is_played(path))
+    found = sorted(folder.rglob("*.z8"))
     if not found:
-        raise GameError(f"folder='{folder}' has no game that ends in {' or '.join(_KINDS)}; name one that has")
+        raise GameError(f"folder='{folder}' has no game that ends in .z8; name a folder with games")
     for path in found:
-        if path.suffix == ".z8" and not path.with_suffix(".json").is_file():
+        if not path.with_suffix(".json").is_file():
             raise GameError(f"{path} has no {path.stem}.json beside it; TextWorld writes both, and both are needed")
     return tuple(found)
 
 
-def _is_played(path: Path) -> bool:
-    if path.suffix != ".tw-pddl":
-        return True
-    left_out = "movable" in str(path.parent) or "Sliced" in str(path.parent)
-    return not left_out and re.search(rb'"solvable": *false', path.read_bytes()) is None
+@dataclass(frozen=True)
+class Scene:
+    """What a game shows after some commands.
+
+    It depends only on the game's file and the commands, so an environment can be copied, pickled and stepped in any
+    process. (Copying an interpreter takes ten times as long as playing the commands again.)
+
+    Attributes:
+        text: The answer to the last command, or what there is to see at the beginning; without blank lines.
+        objective: The task in words.
+        commands: The admissible commands, sorted.
+        plan: Commands that lead to the end from here; () if none do.
+        won: The task is done.
+        lost: It cannot be done any more, and the game is over.
+    """
+
+    text: str
+    objective: str
+    commands: Commands
+    plan: Commands
+    won: bool
+    lost: bool
 
 
-def task_type(game: Path) -> str:
-    """The type of a game's task, from the ``traj_data.json`` beside it or the name of a folder; "" for other games.
+@functools.lru_cache(maxsize=8192)
+def scene(path: str, commands: Commands) -> Scene:
+    """The scene after some admissible commands from the beginning of the game in a file.
 
     Raises:
-        GameError: If that file is no JSON object.
+        MissingTextWorldError: If `textworld` is not installed.
+        GameError: If the file is no game.
+        OSError: If the file cannot be read.
     """
-    about = game.with_name("traj_data.json")
-    if about.is_file():
-        try:
-            return str(json.loads(about.read_text(encoding="utf-8")).get("task_type", ""))
-        except (ValueError, AttributeError) as error:
-            raise GameError(f"{about} is damaged ({error!r}); get it again, or take it out of the folder") from error
-    parts = [part.split("-")[0] for part in game.parts]
-    return next((part for part in parts if part in TASK_TYPES), "")
+    return _player(path).scene_after(commands)
+
+
+class _Player:
+    """An interpreter of one game, which goes on from its last command, or begins again where that is on another way."""
+
+    def __init__(self, path: str) -> None:
+        check_installed()
+        self._done: Commands | None = None
+        self._lock = threading.Lock()
+        # The interpreter warns that it knows no scores and moves of these games; TextWorld does.
+        with _STARTING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import textworld
+
+            wanted = ("admissible_commands", "policy_commands", "objective", "won", "lost")
+            try:
+                self._game: Any = textworld.start(path, textworld.EnvInfos(**dict.fromkeys(wanted, True)))
+            except (ValueError, KeyError) as error:
+                raise GameError(f"{path} is damaged ({error!r}); get it again, or take it out of the folder") from error
+
+    def scene_after(self, commands: Commands) -> Scene:
+        with self._lock:
+            done, self._done = self._done, None  # until all commands are played
+            if done is None or commands[: len(done)] != done:
+                done, self._answer = (), self._game.reset()
+            for command in commands[len(done) :]:
+                self._answer, _, _ = self._game.step(command)
+            self._done = commands
+            return _seen(self._answer, is_first=not commands)
+
+
+_player = functools.lru_cache(maxsize=32)(_Player)  # each takes 1.8 MB
+
+
+if os.name == "posix":  # a child must inherit neither a held lock nor an interpreter in the middle of a command
+    os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
+    os.register_at_fork(after_in_child=_player.cache_clear)
+
+
+def _seen(answer: Any, is_first: bool) -> Scene:
+    text = str(answer.feedback)
+    objective = str(answer.objective or "").strip()
+    if is_first and objective:
+        text = text.partition(objective)[2]  # it follows a large title
+    end = _END.search(text)
+    text = text[: end.start()] if end else _STATUS.sub("", text)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    plan = answer.policy_commands or ()
+    return Scene(
+        text=_plain("\n".join([line for line in lines if line and not line.startswith(_SCORE)])),
+        objective=_plain(" ".join(objective.split())),
+        commands=tuple(map(_plain, answer.admissible_commands)),
+        plan=tuple(map(_plain, plan)) if plan and plan[0] in answer.admissible_commands else (),
+        won=bool(answer.won),
+        lost=bool(answer.lost),
+    )
+
+
+def _plain(text: str) -> str:
+    """The text in printable ASCII; what is not becomes a question mark."""
+    return text.encode("ascii", "replace").decode()
