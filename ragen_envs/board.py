@@ -13,32 +13,22 @@ from ragen_envs.text_env import TextEnv
 
 
 class BoardEnv(TextEnv):
-    """A game whose observation is a board of symbols, and coordinates if they are wanted.
+    """A game whose observation is a board of symbols and, if they are wanted, coordinates.
 
-    A subclass has `_task`, `_legend`, `_board_text` and `_squares`, and sets `_coordinates` and the attributes below.
+    A subclass sets the attributes declared here, and writes `_board_text` and `_squares`.
     """
 
+    _task: str
+    _legend: str
+    """What the symbols mean."""
     _pictured: ClassVar[str]
-    """What the picture shows, instead of the legend."""
-
+    """What the picture shows."""
     _sheet: ClassVar[Path]
     """A picture of all tiles in one row."""
-
     _symbols: str
     """The symbol of each tile of the sheet."""
-
     _coordinates: bool
     """Whether observations list where things are, so that a model need not count squares."""
-
-    @property
-    @abc.abstractmethod
-    def _task(self) -> str:
-        """The task."""
-
-    @property
-    @abc.abstractmethod
-    def _legend(self) -> str:
-        """What the symbols mean."""
 
     @abc.abstractmethod
     def _board_text(self) -> str:

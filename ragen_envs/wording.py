@@ -1,21 +1,11 @@
-"""Words of the thoughts that oracles think: a random choice of phrases, numbers, and where something lies on a map.
-
-A family's `thoughts` module writes its sentences with these.
-"""
+"""Words of the thoughts that oracles think: a random choice of phrases, lists, and where something lies on a map."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-PLACES = {"Up": "above me", "Down": "below me", "Left": "on my left", "Right": "on my right"}
-"""Where the square next to the player lies, by the move that leads to it."""
-
 TRIALS = (
-    ". I try",
-    ", and I try",
-    ". Let me try",
-    ", but let me try",
-    ", and I will try",
+    *(". I try", ", and I try", ". Let me try", ", but let me try", ", and I will try"),
     ". Let me see what happens with",
 )
 """Before an action that leads to nothing that can be told."""
@@ -46,8 +36,13 @@ def way(start: int, end: int, width: int, rng: np.random.Generator) -> str:
     parts += [(abs(columns), "to the right" if columns > 0 else "to the left")] if columns else []
     if rng.random() < 0.5:
         parts.reverse()
-    style = int(rng.integers(3))
-    return " and ".join(_steps(number, direction, style) for number, direction in parts)
+    style = int(rng.integers(3))  # "2 down", "2 steps down" or "two squares down"
+    unit = ("", " step", " square")[style]
+    said = []
+    for count, direction in parts:
+        number = _NUMBERS[count] if style == 2 and count < len(_NUMBERS) else str(count)
+        said.append(f"{number}{unit}{'s' if unit and count > 1 else ''} {direction}")
+    return " and ".join(said)
 
 
 def listed(things: Sequence[str]) -> str:
@@ -58,11 +53,3 @@ def listed(things: Sequence[str]) -> str:
         ('a, b and c', 'a')
     """
     return " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
-
-
-def _steps(number: int, direction: str, style: int) -> str:
-    if style == 0:
-        return f"{number} {direction}"
-    unit = "step" if style == 1 else "square"
-    count = _NUMBERS[number] if style == 2 and number < len(_NUMBERS) else str(number)
-    return f"{count} {unit}{'' if number == 1 else 's'} {direction}"

@@ -1,57 +1,27 @@
-"""Bandit: several arms that are known only by name, and one choice. The smallest test of learning with noisy rewards.
+"""Bandit: two arms that are known only by name, and one choice. The smallest test of learning with noisy rewards."""
 
-The numbers are those of RAGEN's code. Its paper has 0.15 for the safe arm, which ``low_reward=0.15`` sets.
-"""
-
+import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.arguments import check_choice, check_probability
+from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 
-TRAIN_PAIRS = (
-    *(("Teacher", "Trader"), ("Nurse", "StartupFounder"), ("Librarian", "Investor"), ("Accountant", "StockBroker")),
-    *(("Engineer", "RealEstateAgent"), ("Pharmacist", "Musician"), ("Clerk", "Freelancer"), ("Technician", "Youtuber")),
-    *(("Planner", "Artist"), ("Postman", "Pilot"), ("Banker", "VentureCapitalist"), ("Gardener", "Cryptominer")),
-)
-"""RAGEN-2's training pairs, (low, high)."""
+HIGH_REWARD, HIGH_PROBABILITY = 1.0, 0.25
 
-TEST_PAIRS = (
-    *(("Receptionist", "Explorer"), ("Archivist", "Filmmaker"), ("Bookkeeper", "Consultant")),
-    *(("SocialWorker", "Photographer"), ("Mechanic", "GameDesigner"), ("Secretary", "Entrepreneur")),
-    *(("Cashier", "DataScientist"), ("CivilServant", "StartupAccelerator")),
-)
-"""RAGEN-2's test pairs, (low, high). None of the names is in the training pairs."""
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
+NAME_SETS: Mapping[str, Sequence[Sequence[str]]] = _NAMES["sets"]
+"""Values of ``names="..."`` of `Bandit`: pairs, (low, high)."""
 
-NAME_SETS: Mapping[str, Sequence[Sequence[str]]] = {
-    "phoenix-dragon": (("Phoenix", "Dragon"),),
-    "dragon-phoenix": (("Dragon", "Phoenix"),),
-    "ragen2-train": TRAIN_PAIRS,
-    "ragen2-test": TEST_PAIRS,
-    "ragen1-train": (("Engineer", "Teacher"),),
-    "ragen1-test": (("Trader", "Librarian"),),
-    "ragen1-rev-train": (("Teacher", "Engineer"),),
-    "ragen1-rev-test": (("Librarian", "Trader"),),
-}
-"""Values of ``names="..."`` of `Bandit`: for each bandit the low arms, then the high one."""
-
-_PAIRS = (("Phoenix", "Dragon"), *TRAIN_PAIRS, *TEST_PAIRS)
-STEADY = {steady for steady, _ in _PAIRS} | set(
-    "Baker Plumber Tailor Judge Farmer Dentist Butcher BusDriver Florist Barber Weaver Waiter Beekeeper Optician "
-    "Shepherd Carpenter Tutor Janitor BookSeller Porter Cleaner Translator Bricklayer Butler Cobbler Vet Monk "
-    "Historian Registrar Curator Notary Typist Caretaker Usher Bellhop Innkeeper".split()
-)
+_PAIRS = [pair for key in ("phoenix-dragon", "ragen2-train", "ragen2-test") for pair in NAME_SETS[key]]
+STEADY = {steady for steady, _ in _PAIRS} | set(_NAMES["steady"])
 """Names of a regular life, and a bird that always comes back."""
-
-DARING = {daring for _, daring in _PAIRS} | set(
-    "Sailor Poet Actor Hunter Diver HorseRider Magician Dancer Juggler Detective Climber Drummer Racer Smuggler "
-    "Stuntman Singer TightropeWalker Inventor Boxer Astronaut Knight Wizard Pirate Gambler Spy Skydiver Surfer Clown "
-    "Acrobat Trapper Jockey Prospector".split()
-)
+DARING = {daring for _, daring in _PAIRS} | set(_NAMES["daring"])
 """Names of an uncertain life, and a beast."""
 
 _SAYS = {
@@ -70,10 +40,10 @@ _NAMES_ONLY = ("The machines are {names}, and I know only their names.", "I can 
 
 
 class Bandit(TextEnv):
-    """Choose one of several arms, once.
+    """Choose one of two arms, once.
 
     ## Description
-    Low arms always pay a little. The one high arm pays a lot, but seldom, and is better on average. Arms differ only in
+    The low arm always pays a little. The high arm pays a lot, but seldom, and is better on average. They differ only in
     their names, which symbolise safety or risk. `ragen/Bandit-v0` pairs a safe Phoenix with a risky Dragon,
     `ragen/BanditRev-v0` swaps the roles.
 
@@ -89,10 +59,10 @@ class Bandit(TextEnv):
     Text: the names, in a new random order for every episode; then ``"{name}: {reward} points"``.
 
     ## Starting State
-    One of the bandits in `names`, uniformly, and an order of its arms, uniformly.
+    One of the pairs in `names`, uniformly, and an order of its arms, uniformly.
 
     ## Rewards
-    Low arms: `low_reward`. High arm: `high_reward` with probability `high_probability`, else 0.
+    Low arm: `low_reward`. High arm: 1 with probability 1/4, else 0.
 
     ## Episode End
     Terminated after one valid choice.
@@ -117,53 +87,45 @@ class Bandit(TextEnv):
     turn_limits = ONE_SHOT
 
     high_name: str
-    """The high arm of this episode; all others are low ones."""
+    """The high arm of this episode."""
 
     def __init__(
         self,
         names: str | Sequence[Sequence[str]] = "phoenix-dragon",
         low_reward: float = 0.1,
-        high_reward: float = 1.0,
-        high_probability: float = 0.25,
         render_mode: str | None = None,
     ) -> None:
         """Names the arms and sets what they pay.
 
         Args:
-            names: The bandits, of which each episode draws one: a key of `NAME_SETS`, or for each bandit its names, one
-                or more low arms, then the high one. They must differ in more than case.
-            low_reward: What a low arm always pays (RAGEN's code 0.1, its paper 0.15).
-            high_reward: What the high arm pays when it pays.
-            high_probability: How often it pays, in [0, 1].
+            names: Pairs (low arm, high arm), of which each episode draws one, or a key of `NAME_SETS`. The names of a
+                pair must differ in more than case.
+            low_reward: What the low arm always pays (RAGEN's code 0.1, its paper 0.15).
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If a set of names is unknown, the probability is out of range, or the high arm is not better.
+            ValueError: If a set of names is unknown, or the high arm is not better than the low one.
         """
         if isinstance(names, str):
             check_choice("names", names, NAME_SETS)
             names = NAME_SETS[names]
-        self._bandits = tuple(map(tuple, names))
-        check_probability("high_probability", high_probability)
-        if not high_reward * high_probability > low_reward:
-            mean = f"high_reward={high_reward} x high_probability={high_probability}"
-            raise ValueError(f"{mean} is not more than low_reward={low_reward}; make the high arm the better one")
-        longest = max(sum(len(name) + 2 for name in bandit) for bandit in self._bandits)
-        longest_name = max(len(name) for bandit in self._bandits for name in bandit)
+        self._pairs = [(low, high) for low, high in names]
+        if not low_reward < HIGH_REWARD * HIGH_PROBABILITY:
+            raise ValueError(f"low_reward={low_reward} is not less than 0.25, which the high arm pays on average")
+        longest = max(len(low) + len(high) for low, high in self._pairs)
         super().__init__(
-            render_mode=render_mode, max_observation_length=64 + longest, max_action_length=max(64, longest_name)
+            render_mode=render_mode, max_observation_length=68 + longest, max_action_length=max(64, longest)
         )
-        self._low_reward, self._high_reward, self._high_probability = low_reward, high_reward, high_probability
-        self.high_name = self._bandits[0][-1]
+        self._low_reward = low_reward
+        self.high_name = self._pairs[0][1]
         # Sorted until the first reset, so that the order never gives the roles away.
-        self._arms = tuple(sorted(self._bandits[0]))
+        self._arms = tuple(sorted(self._pairs[0]))
 
     @property
     def instruction(self) -> str:
         """The task. The arms themselves are named in the observation."""
-        count = "Two" if len(self._arms) == 2 else len(self._arms)
         return (
-            f"{count} slot machines are named below. How each one pays is related to what its name symbolises. "
+            "Two slot machines are named below. How each one pays is related to what its name symbolises. "
             "Choose one, once, to get the highest reward on average."
         )
 
@@ -195,23 +157,17 @@ class Bandit(TextEnv):
         return f"{said[0].upper()}{said[1:]}. {choice} {chosen}."
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        # A single bandit needs no draw and two arms need one, so that seeds mean what they did before there were more.
-        is_single = len(self._bandits) == 1
-        bandit = self._bandits[0 if is_single else self.np_random.integers(len(self._bandits))]
-        self.high_name = bandit[-1]
-        arms = list(bandit[::-1])
-        for last in range(len(arms) - 1, 0, -1):  # Fisher-Yates shuffle
-            other = int(self.np_random.random() * (last + 1))
-            arms[last], arms[other] = arms[other], arms[last]
-        self._arms = tuple(arms)
+        # A single pair needs no draw, so that seeds mean what they did before there were more.
+        index = self.np_random.integers(len(self._pairs)) if len(self._pairs) > 1 else 0
+        low, self.high_name = self._pairs[index]
+        self._arms = (low, self.high_name) if self.np_random.random() < 0.5 else (self.high_name, low)
         return f"Machines: {', '.join(self._arms)}"
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         success = action == self.high_name
+        reward = self._low_reward
         if success:
-            reward = self._high_reward if self.outcome_random.random() < self._high_probability else 0.0
-        else:
-            reward = self._low_reward
+            reward = HIGH_REWARD if self.outcome_random.random() < HIGH_PROBABILITY else 0.0
         info = {"success": success, "action_is_effective": True, "arm": action}
         return f"{action}: {reward:g} points", float(reward), True, info
 

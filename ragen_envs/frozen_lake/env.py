@@ -23,9 +23,29 @@ from ragen_envs.frozen_lake.maps import (
     lake_policy,
     neighbours,
 )
-from ragen_envs.wording import PLACES, TRIALS, pick, way
+from ragen_envs.wording import TRIALS, pick, way
 
+_PLACES = {"Up": "above me", "Down": "below me", "Left": "on my left", "Right": "on my right"}
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
+_REASONS = {  # of a move on firm ice, then on slippery ice, then of one that neither heads for the goal nor is careful
+    "last": (", so the last step is", ", next to me, so I finish with", ". I reach it with", ", one move away:"),
+    "detour": (
+        ". Every direct way is blocked by a hole, so I walk around:",
+        ". Holes block the direct way, so I take a detour,",
+        ", but no direct way is open, so I go around with",
+    ),
+    "blocked": (". A hole lies {place}, so I go", ", but with a hole {place} I must go", ". Hole {place}, so"),
+    "stay clear": (". There is a hole {place}, so I stay clear of it and go", ", and a hole is {place}. I go"),
+    "free": (", so I go", ". I go", ", so my move is", ". I get closer with", ", so I walk", ". A safe step is"),
+    "risk": (". I may slip into the hole {place}, but I risk", ". Despite the hole {place} I dare to go"),
+    "no slip": (". I cannot slip into the hole {place} if I go", ", and the hole {place} is out of reach with"),
+    "head for it": (", so I head for it with", ". I head", ", so I go", ". No slip can end in a hole if I go"),
+    "stay away": (
+        ". The ice is slippery and a hole is {place}, so I stay out of it with",
+        ", but a hole is {place}. Even a slip cannot end there if I choose",
+    ),
+    "none": TRIALS,
+}
 
 
 class FrozenLake(BoardEnv):
@@ -122,11 +142,8 @@ class FrozenLake(BoardEnv):
         self._size, self._frozen_prob, self._random_start = size, frozen_prob, random_start
         self._coordinates = coordinates
         self._move_probability = success_rate if is_slippery else 1.0
-
-    @property
-    def _task(self) -> str:
         slippery = " The ice is slippery: you may slide to the side instead." if self._move_probability < 1.0 else ""
-        return f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}"
+        self._task = f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}"
 
     def best_action(self, actions_left: int) -> str:
         """The move that makes it most probable to reach the goal in time; see `maps.lake_policy`."""
@@ -142,8 +159,8 @@ class FrozenLake(BoardEnv):
         lake, here, action = self.lake, self.position, actions[0]
         if lake.tiles[here] != ICE:
             return f"The walk is over, and I try {action}."
-        find = _slippery_reason if lake.is_slippery else _firm_reason
-        reason = find(lake, here, action, rng) or pick(rng, *TRIALS)
+        kind, place = _reason(lake, here, action, rng)
+        reason = pick(rng, *_REASONS[kind]).format(place=place)
         at, there = divmod(here, lake.size), divmod(lake.tiles.index(GOAL), lake.size)
         lies = way(here, lake.tiles.index(GOAL), lake.size, rng)
         said = [f"The goal is {lies}", f"I see the goal {lies}", f"From here the goal lies {lies}", f"Goal: {lies}"]
@@ -185,65 +202,34 @@ class FrozenLake(BoardEnv):
         return {"You": [self.position], "Holes": holes, "Goal": [tiles.index(GOAL)]}, self._size
 
 
-def _firm_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
-    """Why this move on ice that is not slippery; "" unless it is the start of a shortest way."""
+def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tuple[str, str]:
+    """Why this move: a key of `_REASONS`, and where the hole lies that it names."""
     reached = neighbours(lake.size)[here][ACTIONS.index(action)]
+    is_nearer = _steps(lake, reached) < _steps(lake, here)
+    holes = _holes_near(lake, here)
+    if lake.move_probability < 1.0:
+        possible = {tile for _, tile in lake.transitions(here, action)}
+        risks = [_PLACES[move] for move, tile in holes.items() if tile in possible]
+        avoided = [_PLACES[move] for move, tile in holes.items() if tile not in possible]
+        if lake.tiles[reached] == HOLE or not (is_nearer or (avoided and not risks)):
+            return "none", ""
+        if risks:
+            return "risk", pick(rng, *risks)
+        if avoided:
+            return "no slip" if is_nearer else "stay away", pick(rng, *avoided)
+        return "head for it", ""
     to_goal = distances(lake.tiles, lake.size)
     if to_goal.get(reached) != to_goal[here] - 1:
-        return ""
+        return "none", ""
     if lake.tiles[reached] == GOAL:
-        return pick(
-            rng, ", so the last step is", ", next to me, so I finish with", ". I reach it with", ", one move away:"
-        )
+        return "last", ""
     if _steps(lake, reached) > _steps(lake, here):
-        return pick(
-            rng,
-            ". Every direct way is blocked by a hole, so I walk around:",
-            ". Holes block the direct way, so I take a detour,",
-            ", but no direct way is open, so I go around with",
-        )
-    holes = _holes_near(lake, here)
-    direct = [move for move in holes if _steps(lake, holes[move]) < _steps(lake, here)]
-    if direct:
-        place = PLACES[direct[0]]
-        return pick(
-            rng, f". A hole lies {place}, so I go", f", but with a hole {place} I must go", f". Hole {place}, so"
-        )
+        return "detour", ""
+    if direct := [move for move in holes if _steps(lake, holes[move]) < _steps(lake, here)]:
+        return "blocked", _PLACES[direct[0]]
     if holes and rng.random() < 0.6:
-        place = PLACES[pick(rng, *holes)]
-        return pick(rng, f". There is a hole {place}, so I stay clear of it and go", f", and a hole is {place}. I go")
-    return pick(rng, ", so I go", ". I go", ", so my move is", ". I get closer with", ", so I walk", ". A safe step is")
-
-
-def _slippery_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
-    """Why this move on slippery ice; "" unless it heads for the goal, or keeps out of the holes next to the player."""
-    reached = neighbours(lake.size)[here][ACTIONS.index(action)]
-    holes = _holes_near(lake, here)
-    possible = {tile for _, tile in lake.transitions(here, action)}
-    risks = [PLACES[move] for move, tile in holes.items() if tile in possible]
-    avoided = [PLACES[move] for move, tile in holes.items() if tile not in possible]
-    if lake.tiles[reached] == HOLE:
-        return ""
-    if _steps(lake, reached) < _steps(lake, here):
-        if risks:
-            place = pick(rng, *risks)
-            return pick(
-                rng, f". I may slip into the hole {place}, but I risk", f". Despite the hole {place} I dare to go"
-            )
-        if avoided:
-            place = pick(rng, *avoided)
-            return pick(
-                rng, f". I cannot slip into the hole {place} if I go", f", and the hole {place} is out of reach with"
-            )
-        return pick(rng, ", so I head for it with", ". I head", ", so I go", ". No slip can end in a hole if I go")
-    if avoided and not risks:
-        place = pick(rng, *avoided)
-        return pick(
-            rng,
-            f". The ice is slippery and a hole is {place}, so I stay out of it with",
-            f", but a hole is {place}. Even a slip cannot end there if I choose",
-        )
-    return ""
+        return "stay clear", _PLACES[pick(rng, *holes)]
+    return "free", ""
 
 
 def _holes_near(lake: Lake, here: int) -> dict[str, int]:

@@ -1,8 +1,4 @@
-"""Frozen lakes: the map, how slippery it is, and how a random one is drawn.
-
-A `Lake` is an immutable value, separate from the environment that plays on it, so that an oracle can plan on it and use
-it as the key of a cache.
-"""
+"""Frozen lakes: how a random one is drawn, and the best play on it."""
 
 import functools
 from dataclasses import dataclass
@@ -45,7 +41,7 @@ def neighbours(size: int) -> tuple[tuple[int, int, int, int], ...]:
 
 @dataclass(frozen=True)
 class Lake:
-    """A map and its physics.
+    """A map and its physics: an immutable value, so that it can be the key of a cache of plans.
 
     Attributes:
         size: Side of the square, in tiles.
@@ -57,11 +53,6 @@ class Lake:
     size: int
     tiles: str
     move_probability: float
-
-    @property
-    def is_slippery(self) -> bool:
-        """Whether a move may go to a side."""
-        return self.move_probability < 1.0
 
     def transitions(self, tile: int, action: str) -> list[tuple[float, int]]:
         """The possible outcomes of an action.
@@ -77,7 +68,7 @@ class Lake:
         if self.tiles[tile] != ICE:
             return [(1.0, tile)]
         reached, move = neighbours(self.size)[tile], ACTIONS.index(action)
-        if not self.is_slippery:
+        if self.move_probability == 1.0:
             return [(1.0, reached[move])]
         aside = (1.0 - self.move_probability) / 2
         sides = [(aside, reached[(move + turn) % 4]) for turn in (-1, 1)]

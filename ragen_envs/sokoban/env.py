@@ -146,12 +146,9 @@ class Sokoban(BoardEnv):
         super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room, self._num_boxes, self._search_depth = (rows, columns), num_boxes, search_depth
         self._symbols, self._coordinates = symbols, coordinates
+        named = zip(symbols, MEANINGS, strict=True)
+        self._legend = ", ".join(f"{one if one.strip() else repr(one)} {meaning}" for one, meaning in named)
         self._max_steps, self._steps = max_steps, 0
-
-    @property
-    def _legend(self) -> str:
-        named = zip(self._symbols, MEANINGS, strict=True)
-        return ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
 
     @property
     def steps_left(self) -> int | None:

@@ -28,9 +28,8 @@ MAX_STATES = 300_000  # visited in one search
 MAX_ATTEMPTS = 1000
 MAX_STROLL = 3  # random steps of the player at the end
 
-WALL, PLAYER, PLAYER_ON_TARGET, BOX, BOX_ON_TARGET, TARGET = "#@+$*."  # of a level
-MOVABLE = frozenset("@+$*.")
-SYMBOLS = MOVABLE | set("# -_")
+# Of a level: # wall, @ player, + player on a target, $ box, * box on a target, . target; the rest of them is floor.
+SYMBOLS = frozenset("#@+$*. -_")
 _LETTERS = str.maketrans("pPbB", "@+$*")
 _RUN = re.compile(r"([0-9]{1,3})([^0-9|])")
 
@@ -220,7 +219,7 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room | str, ...]:
     """Reads all levels of a file.
 
     Args:
-        path: A text file, UTF-8 or, as old sets often are, Latin-1.
+        path: A text file. Levels are ASCII, so the encoding of the names between them does not matter.
 
     Returns:
         The levels in order, at least one of them a room. Squares that the player can never reach are wall, and so is a
@@ -231,13 +230,9 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room | str, ...]:
         RoomError: If the file cannot be read or no level can be played.
     """
     try:
-        content = Path(path).read_bytes()
+        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     except (OSError, TypeError) as error:
         raise RoomError(f"levels={path!r} cannot be read: {error}") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")  # levels are ASCII; such bytes are in a name
     levels: list[Room | str] = []
     block: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
@@ -246,14 +241,14 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room | str, ...]:
             block += rows
             continue
         for found, first in ((block, number - len(block)), (rows, number)):
-            if set("".join(found)) & MOVABLE:
+            if set("".join(found)) & set("@+$*."):
                 try:
                     levels.append(_read_level(found))
                 except RoomError as error:
                     levels.append(f"{os.fspath(path)}, line {first}: {error}")
         block = []
     if not levels:
-        raise RoomError(f"levels={os.fspath(path)!r} has no level in the XSB format (lines of {WALL}@$.)")
+        raise RoomError(f"levels={os.fspath(path)!r} has no level in the XSB format (lines of #@$.)")
     if not any(isinstance(level, Room) for level in levels):
         raise RoomError(str(levels[0]))
     return tuple(levels)
@@ -263,7 +258,7 @@ def _rows(line: str) -> list[str]:
     """The rows of a level that a line holds: mostly one, several if they are in one line, none in any other text."""
     spelled = _RUN.sub(lambda run: int(run[1]) * run[2], line.expandtabs().translate(_LETTERS))
     rows = [row.rstrip() for row in spelled.split("|")]
-    return [row for row in rows if row] if WALL in spelled and set("".join(rows)) <= SYMBOLS else []
+    return [row for row in rows if row] if "#" in spelled and set("".join(rows)) <= SYMBOLS else []
 
 
 def _read_level(rows: Sequence[str]) -> Room:
@@ -271,13 +266,11 @@ def _read_level(rows: Sequence[str]) -> Room:
     width = max(map(len, rows))
     text = "".join(row.ljust(width) for row in rows)
 
-    def squares(*symbols: str) -> frozenset[int]:
-        return frozenset(square for square, symbol in enumerate(text) if symbol in symbols)
-
-    players, boxes = squares(PLAYER, PLAYER_ON_TARGET), squares(BOX, BOX_ON_TARGET)
-    targets = squares(TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET)
+    players, boxes, targets = (
+        frozenset(square for square, symbol in enumerate(text) if symbol in symbols) for symbols in ("@+", "$*", ".*+")
+    )
     if len(players) != 1:
-        raise RoomError(f"{len(players) or 'no'} players; a level needs one {PLAYER!r} or {PLAYER_ON_TARGET!r}")
+        raise RoomError(f"{len(players) or 'no'} players; a level needs one '@' or '+'")
     if len(boxes) != len(targets):
         raise RoomError(f"boxes: {len(boxes)}, targets: {len(targets)}; there must be equally many")
     (player,) = players
@@ -298,7 +291,7 @@ def _reach(text: str, width: int, player: int) -> frozenset[int]:
         if row in (0, len(text) // width - 1) or column in (0, width - 1):
             raise RoomError(f"the level is open at row {row + 1}, column {column + 1}; close its wall")
         for neighbour in (square - width, square + width, square - 1, square + 1):
-            if neighbour not in inside and text[neighbour] != WALL:
+            if neighbour not in inside and text[neighbour] != "#":
                 inside.add(neighbour)
                 frontier.append(neighbour)
     return frozenset(inside)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragen_envs.arguments import check_choice, check_flags, check_limit
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld.games import EVALUATION, Scene, check_installed, game_file, games_in, parse_size, scene
+from ragen_envs.textworld.games import EVALUATION, Scene, check_installed, game_file, games_in, scene
 from ragen_envs.wording import TRIALS, pick
 
 GENERATED = 16  # games, unless the caller wants more
@@ -112,7 +112,8 @@ class TextWorld(TextEnv):
             MissingTextWorldError: If the package ``textworld`` is not installed.
         """
         check_installed()
-        parse_size(size)
+        if not re.fullmatch(r"w[1-9]\d?-o[1-9]\d?-q[1-9]\d?", size):
+            raise ValueError(f"size={size!r} must be rooms, objects and quest length, each 1 to 99, as in 'w2-o3-q4'")
         check_limit("games", games)
         check_flags(show_commands=show_commands)
         check_choice("split", split, ("train", "eval"))

@@ -21,7 +21,6 @@ EVALUATION = 1_000_000
 """Number of the first generated game of the split "eval"; those of "train" begin at 0. Each split has as many."""
 
 Commands = tuple[str, ...]
-_SIZE = re.compile(r"w([1-9]\d?)-o([1-9]\d?)-q([1-9]\d?)")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
 _END = re.compile(r"\*\*\* (The End|You lost!) \*\*\*")
@@ -53,24 +52,6 @@ def check_installed() -> str:
         ) from error
 
 
-def parse_size(size: object) -> tuple[int, int, int]:
-    """Rooms, objects and quest length of a size.
-
-    Raises:
-        ValueError: If it is not a size, or a number is not from 1 to 99.
-
-    Example:
-        >>> parse_size("w2-o3-q4")
-        (2, 3, 4)
-    """
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if found is None:
-        raise ValueError(
-            f"size={size!r} is no size; write rooms, objects and quest length, from 1 to 99, as in 'w2-o3-q4'"
-        )
-    return int(found[1]), int(found[2]), int(found[3])
-
-
 def game_file(size: str, number: int) -> Path:
     """The file of a generated game, which is made unless it is there.
 
@@ -78,7 +59,7 @@ def game_file(size: str, number: int) -> Path:
     a folder of its own, which is renamed when it is done.
 
     Args:
-        size: As `parse_size` reads it.
+        size: Rooms, objects and quest length, such as "w2-o3-q4".
         number: The game's number, which is the seed of its map, objects, quest and texts.
 
     Raises:
@@ -112,7 +93,7 @@ def _make(size: str, number: int, folder: Path) -> None:
         import textworld
         from textworld.generator import QuestGenerationError
 
-    rooms, objects, quest_length = parse_size(size)
+    rooms, objects, quest_length = map(int, re.findall("[0-9]+", size))
     for attempt in range(_ATTEMPTS):
         options = textworld.GameOptions()
         options.nb_rooms, options.nb_objects, options.quest_length = rooms, objects, quest_length

@@ -1,6 +1,5 @@
 """Bandit: pay-outs, names and order, sets of names, pictures, and thoughts about names alone."""
 
-import json
 from collections import Counter
 
 import gymnasium
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import Bandit
-from ragen_envs.bandit import TEST_PAIRS, TRAIN_PAIRS
+from ragen_envs.bandit import NAME_SETS
 
 
 def pay(env: Bandit, arm: str, outcome_seed: int) -> float:
@@ -58,12 +57,18 @@ def test_order_is_drawn_per_seed_and_tells_no_role() -> None:
     assert Bandit().actions == Bandit("dragon-phoenix").actions
 
 
+TRAIN_PAIRS, TEST_PAIRS = NAME_SETS["ragen2-train"], NAME_SETS["ragen2-test"]
+
+
 def test_ragen_2_has_twelve_training_and_eight_test_pairs_without_a_common_name() -> None:
     assert (len(TRAIN_PAIRS), len(TEST_PAIRS)) == (12, 8)
-    names = [name for pair in TRAIN_PAIRS + TEST_PAIRS for name in pair]
+    names = [name for pair in [*TRAIN_PAIRS, *TEST_PAIRS] for name in pair]
     assert len({name.casefold() for name in names}) == 40
-    assert (TRAIN_PAIRS[0], TRAIN_PAIRS[-1]) == (("Teacher", "Trader"), ("Gardener", "Cryptominer"))
-    assert (TEST_PAIRS[0], TEST_PAIRS[-1]) == (("Receptionist", "Explorer"), ("CivilServant", "StartupAccelerator"))
+    assert (TRAIN_PAIRS[0], TRAIN_PAIRS[-1]) == (["Teacher", "Trader"], ["Gardener", "Cryptominer"])
+    assert (TEST_PAIRS[0], TEST_PAIRS[-1]) == (
+        ["Receptionist", "Explorer"],
+        ["CivilServant", "StartupAccelerator"],
+    )
 
 
 def test_each_pair_of_a_set_is_drawn_as_often_and_keeps_its_roles() -> None:
@@ -77,7 +82,7 @@ def test_each_pair_of_a_set_is_drawn_as_often_and_keeps_its_roles() -> None:
         low = next(name for name in env.actions if name != env.high_name)
         drawn[low, env.high_name] += 1
         firsts += env.actions[0] == env.high_name
-    assert set(drawn) == set(TRAIN_PAIRS)
+    assert set(drawn) == set(map(tuple, TRAIN_PAIRS))
     assert all(145 < count < 255 for count in drawn.values())  # 200 expected, 4 standard errors
     assert 1102 < firsts < 1298
 
@@ -94,18 +99,6 @@ def test_ragen_1_trains_on_one_pair_tests_on_another_and_rev_swaps_them() -> Non
         "ragen1-rev-train": ("Engineer", "Engineer", "Teacher"),
         "ragen1-rev-test": ("Trader", "Librarian", "Trader"),
     }
-
-
-def test_of_more_arms_the_last_is_high_and_every_order_as_likely() -> None:
-    names = json.loads('[["Turtle", "Snail", "Dragon"]]')
-    env = Bandit(names=names, low_reward=0.2)
-    orders = Counter(env.actions for seed in range(1200) if env.reset(seed=seed))
-    assert len(orders) == 6
-    assert all(148 < count < 252 for count in orders.values())  # 200 expected, 4 standard errors
-    assert env.instruction.startswith("3 slot machines") and Bandit().instruction.startswith("Two slot machines")
-    for name, success in (("Turtle", False), ("Snail", False), ("Dragon", True)):
-        env.reset(seed=3)
-        assert env.step(name)[4]["success"] is success
 
 
 def test_a_thought_does_not_know_which_arm_pays() -> None:
