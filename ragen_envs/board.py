@@ -19,16 +19,11 @@ class BoardEnv(TextEnv):
     """
 
     _task: str
-    _legend: str
-    """What the symbols mean."""
-    _pictured: ClassVar[str]
-    """What the picture shows."""
-    _sheet: ClassVar[Path]
-    """A picture of all tiles in one row."""
-    _symbols: str
-    """The symbol of each tile of the sheet."""
-    _coordinates: bool
-    """Whether observations list where things are, so that a model need not count squares."""
+    _legend: str  # what the symbols mean
+    _pictured: ClassVar[str]  # what the picture shows
+    _sheet: ClassVar[Path]  # a picture of all tiles in one row
+    _symbols: str  # of the tiles, in the order of the sheet
+    _coordinates: bool  # whether observations list where things are, so that a model need not count squares
 
     @abc.abstractmethod
     def _board_text(self) -> str:

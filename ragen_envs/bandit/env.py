@@ -78,8 +78,7 @@ class Bandit(TextEnv):
     v0: first version.
 
     ## Source
-    Arms, names and rewards are those of RAGEN and RAGEN-2 (MIT, arXiv 2504.20073 and 2604.06268). This code is under
-    Apache-2.0.
+    Arms, names and rewards are those of RAGEN and RAGEN-2 (MIT, arXiv 2504.20073 and 2604.06268).
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"arm": ""}

@@ -14,15 +14,18 @@ from ragen_envs.text_env import ONE_SHOT, TextEnv
 from ragen_envs.wording import listed, pick
 
 SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
-MOST_NUMBERS, LARGEST_NUMBER = 6, 1_000_000
+MOST_NUMBERS, LARGEST = 6, 99
+SMALLEST_TARGET = 10
 MAX_TRIES = 20_000
 
-
-def _checked_range(name: str, limits: Sequence[int], lowest: int) -> tuple[int, int]:
-    low, high = map(int, limits)
-    if not lowest <= low <= high <= LARGEST_NUMBER:
-        raise ValueError(f"{name}={limits!r} must be two integers, {lowest} <= low <= high <= {LARGEST_NUMBER}")
-    return low, high
+_SOLVED = (
+    "{task}, and {steps}. So I answer {answer}.",
+    "{steps}, so the answer is {answer}.",
+    "{task}: {steps}. This uses every number once, as in {answer}.",
+    "{steps}. That is the target, and I write {answer}.",
+)
+_NOT_SOLVED = ("{task}, and {steps}. I try {answer}.", "{steps}. {task}, but let me try {answer}.")
+_UNDEFINED = ("{task}, and I try {answer}.", "{task}. I try {answer}.", "{task}. Let me try {answer}.")
 
 
 class Countdown(TextEnv):
@@ -30,22 +33,19 @@ class Countdown(TextEnv):
 
     ## Description
     The answer is an expression with ``+ - * /`` and parentheses that uses each number exactly once and equals the
-    target. The defaults are like the tasks that RAGEN keeps from the data set Countdown-Tasks-3to4: three or four
-    numbers, and a target that plus and minus can reach. ``operators="+-*/"`` makes targets of all four operations,
-    which is harder. Answers may always use all four.
+    target. The defaults are like what RAGEN keeps from the data set Countdown-Tasks-3to4: three or four numbers from 1
+    to 99, and a target from 10 to 99 that plus and minus can reach. Answers may always use all four operations.
 
     ## Action Space
     Text: an expression as `arithmetic.parse` reads it, such as ``(3 + 4) * 5``. A minus may be a sign, ``× ÷ −`` are
     read as ``* / -``, and a result at the end, as in ``3 + 4 = 7``, is ignored. Any other text is an invalid action.
 
     ## Observation Space
-    Text: the lines ``Numbers: 3, 4, 5`` and ``Target: 35``; after an action the expression, its value, and what is
-    wrong.
+    Text: ``Numbers: 3, 4, 5`` and ``Target: 35``; after an action the expression, its value, and what is wrong.
 
     ## Starting State
     A uniformly random one of `counts`. Then so many uniformly random numbers and a uniformly random expression over
-    them (see `arithmetic.random_expression`), which are drawn again until the value is a whole number in
-    `target_range`.
+    them (see `arithmetic.random_expression`), which are drawn again until the value can be a target.
 
     ## Rewards
     1 for a solution. 0.1 for an expression with the right numbers whose value is not the target, or that divides by
@@ -66,8 +66,7 @@ class Countdown(TextEnv):
     v0: first version.
 
     ## Source
-    The task is that of RAGEN (MIT, arXiv 2504.20073), which takes it from the data set
-    Countdown-Tasks-3to4; here tasks are generated. This code is under Apache-2.0.
+    The task is RAGEN's (MIT, arXiv 2504.20073), which takes it from a data set; here tasks are generated.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"value": "", "uses_the_numbers": False}
@@ -83,8 +82,6 @@ class Countdown(TextEnv):
     def __init__(
         self,
         counts: int | Sequence[int] = (3, 4),
-        number_range: Sequence[int] = (1, 99),
-        target_range: Sequence[int] = (10, 99),
         operators: str = "+-",
         render_mode: str | None = None,
     ) -> None:
@@ -92,19 +89,15 @@ class Countdown(TextEnv):
 
         Args:
             counts: How many numbers a task has, from 2 to 6; several counts are equally likely.
-            number_range: Smallest and largest number, from 1 to 1,000,000.
-            target_range: Smallest and largest target, from -1,000,000 to 1,000,000.
-            operators: The operators that make a target: some of ``"+-*/"``.
+            operators: The operators that make a target; ``"+-*/"`` is harder.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If an argument is out of its range; at a `reset`, if no random task meets all of them.
+            ValueError: If an argument is out of its range; at a `reset`, if no random task is found.
         """
         self._counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
         if not self._counts or not all(2 <= count <= MOST_NUMBERS for count in self._counts):
             raise ValueError(f"counts={counts!r} must be one or more integers from 2 to {MOST_NUMBERS}")
-        self._number_range = _checked_range("number_range", number_range, 1)
-        self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
         if not operators or not set(operators) <= set(OPERATORS):
             raise ValueError(f"operators={operators!r} must be some of {OPERATORS!r}, each once")
         self._operators = operators
@@ -129,22 +122,15 @@ class Countdown(TextEnv):
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """The arithmetic, one operation after the other."""
-        expression = parse(actions[0])
-        numbers = listed([str(number) for number in self.numbers])
-        target = self.target
+        expression, target = parse(actions[0]), self.target
+        numbers, steps = listed([str(number) for number in self.numbers]), ""
         task = pick(rng, f"From {numbers} I want {target}", f"The target is {target}", f"I need {target}")
         if expression is None or expression.value is None or not expression.numbers[1:]:
-            return f"{task}{pick(rng, ', and I try', '. I try', '. Let me try')} {actions[0]}."
-        steps = listed(expression.steps)
-        if expression.value == target and sorted(expression.numbers) == sorted(self.numbers):
-            return pick(
-                rng,
-                f"{task}, and {steps}. So I answer {actions[0]}.",
-                f"{steps}, so the answer is {actions[0]}.",
-                f"{task}: {steps}. This uses every number once, as in {actions[0]}.",
-                f"{steps}. That is the target, and I write {actions[0]}.",
-            )
-        return pick(rng, f"{task}, and {steps}. I try {actions[0]}.", f"{steps}. {task}, but let me try {actions[0]}.")
+            said: tuple[str, ...] = _UNDEFINED
+        else:
+            is_solved = expression.value == target and sorted(expression.numbers) == sorted(self.numbers)
+            said, steps = _SOLVED if is_solved else _NOT_SOLVED, listed(expression.steps)
+        return pick(rng, *said).format(task=task, steps=steps, answer=actions[0])
 
     def difficulty(self) -> float:
         """Numbers to combine."""
@@ -152,18 +138,17 @@ class Countdown(TextEnv):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
-        (low, high), (least, most) = self._number_range, self._target_range
         for _ in range(MAX_TRIES):
-            self.numbers = tuple(self.np_random.integers(low, high + 1, size=count).tolist())
+            self.numbers = tuple(self.np_random.integers(1, LARGEST + 1, size=count).tolist())
             self._solution = random_expression(self.numbers, self.np_random, self._operators)
             expression = parse(self._solution)
             assert expression is not None
             value = expression.value
-            if value is not None and value.denominator == 1 and least <= value <= most:
+            if value is not None and value.denominator == 1 and SMALLEST_TARGET <= value <= LARGEST:
                 break
         else:
-            said = f"{MAX_TRIES} random expressions over {count} numbers from {self._number_range}"
-            raise ValueError(f"none of {said} has its value in {self._target_range}; widen a range or allow operators")
+            said = f"none of {MAX_TRIES} random expressions over {count} numbers can be a target"
+            raise ValueError(f"{said} with operators={self._operators!r}; allow more operators or fewer numbers")
         self.target = int(value)
         return f"Numbers: {', '.join(map(str, self.numbers))}\nTarget: {self.target}"
 

@@ -1,7 +1,4 @@
-"""FrozenLake as a text environment: Gymnasium's physics, RAGEN's random starts and symbols.
-
-`maps` draws the lakes and plans on them; here they are played.
-"""
+"""FrozenLake as a text environment: its lakes are drawn, and plans on them made, in `maps`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +50,7 @@ class FrozenLake(BoardEnv):
 
     ## Description
     The player walks on a square of ice with holes in it, from a start to a goal. On a slippery lake the player
-    may slide to a side of the intended direction. Every lake has a path from start to goal.
+    may slide to a side of the intended direction.
 
     The defaults are RAGEN's first version (arXiv 2504.20073). RAGEN-2 (arXiv 2604.06268) has
     ``frozen_prob=0.9, success_rate=0.8, coordinates=True``, and its published runs do not slip:
@@ -65,8 +62,7 @@ class FrozenLake(BoardEnv):
 
     ## Observation Space
     Text: ``size`` lines of ``size`` symbols. `P` player, `_` ice, `O` hole, `G` goal, `X` player in a hole,
-    `√` player on the goal. With `coordinates`, lines with the (row, column) of player, holes and goal follow,
-    counted from 0 at the top left.
+    `√` player on the goal. With `coordinates`, the (row, column) of player, holes and goal follow.
 
     ## Starting State
     A new lake each time. Each tile is ice with probability `frozen_prob`. Start and goal are distinct and uniformly
@@ -89,8 +85,7 @@ class FrozenLake(BoardEnv):
     v0: first version.
 
     ## Source
-    The physics is Gymnasium's (MIT), starts and symbols are RAGEN's (MIT, arXiv 2504.20073). This code is under
-    Apache-2.0.
+    The physics is Gymnasium's (MIT), starts and symbols are RAGEN's (MIT, arXiv 2504.20073).
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}
@@ -206,7 +201,8 @@ def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tup
     """Why this move: a key of `_REASONS`, and where the hole lies that it names."""
     reached = neighbours(lake.size)[here][ACTIONS.index(action)]
     is_nearer = _steps(lake, reached) < _steps(lake, here)
-    holes = _holes_near(lake, here)
+    around = zip(ACTIONS, neighbours(lake.size)[here], strict=True)
+    holes = {move: tile for move, tile in around if lake.tiles[tile] == HOLE}  # next to the player
     if lake.move_probability < 1.0:
         possible = {tile for _, tile in lake.transitions(here, action)}
         risks = [_PLACES[move] for move, tile in holes.items() if tile in possible]
@@ -230,12 +226,6 @@ def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tup
     if holes and rng.random() < 0.6:
         return "stay clear", _PLACES[pick(rng, *holes)]
     return "free", ""
-
-
-def _holes_near(lake: Lake, here: int) -> dict[str, int]:
-    """The holes next to the player: the move and the tile."""
-    around = zip(ACTIONS, neighbours(lake.size)[here], strict=True)
-    return {move: tile for move, tile in around if lake.tiles[tile] == HOLE}
 
 
 def _steps(lake: Lake, tile: int) -> int:

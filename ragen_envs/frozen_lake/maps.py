@@ -18,25 +18,13 @@ TIE = 1e-12
 
 @functools.lru_cache(maxsize=64)
 def neighbours(size: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Where each move leads on a square without holes. A move into the border leads nowhere.
-
-    Args:
-        size: Side of the square, in tiles.
-
-    Returns:
-        For each of the size² tiles, row-major, the tiles reached by Left, Down, Right and Up.
-    """
-    last = size - 1
-    return tuple(
-        (
-            row * size + max(column - 1, 0),
-            min(row + 1, last) * size + column,
-            row * size + min(column + 1, last),
-            max(row - 1, 0) * size + column,
-        )
-        for row in range(size)
-        for column in range(size)
-    )
+    """The tiles that Left, Down, Right and Up reach from each of the size² tiles, row-major, of a lake without holes."""
+    found, last = [], size - 1
+    for tile in range(size * size):
+        row, column = divmod(tile, size)
+        left, right = tile - (column > 0), tile + (column < last)
+        found.append((left, tile + size * (row < last), right, tile - size * (row > 0)))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -55,15 +43,9 @@ class Lake:
     move_probability: float
 
     def transitions(self, tile: int, action: str) -> list[tuple[float, int]]:
-        """The possible outcomes of an action.
+        """The outcomes of an action on a tile: (probability, next tile) of the intended move, then of slips to a side.
 
-        Args:
-            tile: The player's tile, row-major from 0.
-            action: A name from `ACTIONS`.
-
-        Returns:
-            (probability, next tile) of the intended move and, if the lake is slippery, of the two perpendicular
-            moves. A tile occurs twice if two moves lead there. Holes and the goal lead to themselves.
+        A tile occurs twice if two moves lead there. Holes and the goal lead to themselves.
         """
         if self.tiles[tile] != ICE:
             return [(1.0, tile)]
@@ -94,7 +76,7 @@ def draw_start(
     """Draws a solvable map: independent tiles, start and goal are drawn again until a path connects them.
 
     Args:
-        random: Source of all randomness; the result is a function of its state alone.
+        random: Source of all randomness.
         size: Side of the square, in tiles.
         frozen_prob: Probability that a tile other than start and goal is ice.
         random_start: Whether start and goal are distinct and uniform, and not the top-left and bottom-right corner.
@@ -128,10 +110,6 @@ def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
     It maximises the probability of reaching the goal in time. Among equally good moves it minimises the expected length
     of the successful paths, and then takes the first of `ACTIONS`. Without slipping, and with enough actions, it walks
     a shortest path.
-
-    Args:
-        lake: The map and its physics.
-        horizon: The largest number of actions left.
 
     Returns:
         Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.

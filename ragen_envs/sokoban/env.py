@@ -1,7 +1,4 @@
-"""Sokoban as a text environment: the rules and rewards of gym-sokoban, RAGEN's symbols and settings.
-
-Rooms are drawn or read in `rooms`, and solved in `solver`; here they are played.
-"""
+"""Sokoban as a text environment: its rooms are drawn or read in `rooms`, and solved in `solver`."""
 
 import math
 import os
@@ -55,8 +52,8 @@ class Sokoban(BoardEnv):
 
     ## Observation Space
     Text: one line for each row, one symbol for each square. `#` wall, `_` floor, `O` target, `√` box on a target, `X`
-    box, `P` player, `S` player on a target, or the symbols given. With `coordinates`, lines with the (row, column) of
-    player, boxes and targets follow, counted from 0 at the top left.
+    box, `P` player, `S` player on a target, or the symbols given. With `coordinates`, the (row, column) of player,
+    boxes and targets follow.
 
     ## Starting State
     A room by `rooms.draw_room`, or one of the `levels`, uniformly or as ``options={"level": index}`` says.
@@ -78,8 +75,7 @@ class Sokoban(BoardEnv):
     v0: first version.
 
     ## Source
-    Rules and rewards are gym-sokoban's (MIT), settings and symbols RAGEN's (MIT, arXiv 2504.20073). This code is under
-    Apache-2.0.
+    Rules and rewards are gym-sokoban's (MIT), settings and symbols RAGEN's (MIT, arXiv 2504.20073).
     """
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
@@ -123,22 +119,20 @@ class Sokoban(BoardEnv):
             RoomError: If no level of the file can be played; a warning names those that cannot.
         """
         rows, columns = map(int, dim_room)
-        if min(rows, columns) < 3 or max(rows, columns) < 5:
-            raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
         check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
-        if num_boxes + 2 > (rows - 2) * (columns - 2):
+        if min(rows, columns) < 3 or max(rows, columns) < 5 or num_boxes + 2 > (rows - 2) * (columns - 2):
             raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
         check_limit("max_steps", max_steps)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
         if not len(symbols) == len(set(symbols)) == len(MEANINGS) or not set(symbols) <= set(TEXT_CHARSET) - {"\n"}:
             raise ValueError(f"symbols={symbols!r} must be 7 different characters of ASCII and √")
         self._levels = () if levels is None else read_levels(levels)
-        self._playable = tuple(number for number, level in enumerate(self._levels) if isinstance(level, Room))
+        rooms = {number: level for number, level in enumerate(self._levels) if isinstance(level, Room)}
+        self._playable = tuple(rooms)
         if bad := [level for level in self._levels if isinstance(level, str)]:
             gymnasium.logger.warn(f"{len(bad)} of {len(self._levels)} levels cannot be played: {'; '.join(bad):.500}")
         longest = 0
-        rooms = [level for level in self._levels if isinstance(level, Room)]
-        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in rooms]
+        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in rooms.values()]
         for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
             corners = [height * width - 1] * boxes
             listed = coordinate_lines({"You": corners[:1], "Boxes": corners, "Targets": corners}, width)

@@ -105,8 +105,9 @@ def draw_room(
         floor = _carve(random, *dim_room)
         if len(floor) <= num_boxes + 1:
             continue
-        player, *targets = _pick(random, floor, num_boxes + 1)
-        board = Board(*dim_room, frozenset(floor), frozenset(targets))
+        inside = frozenset(floor)
+        player, *targets = [floor.pop(int(level * len(floor))) for level in random.random(num_boxes + 1).tolist()]
+        board = Board(*dim_room, inside, frozenset(targets))
         found = _play_backwards(board, player, search_depth)
         if found is not None:
             boxes, player, displacement = found
@@ -138,12 +139,6 @@ def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
         carved |= brushes[int(levels[at + 2] * len(brushes))] << ((row - 1) * width + column - 1)
     inside = (range(row * width + 1, row * width + width - 1) for row in range(1, height - 1))
     return [square for squares in inside for square in squares if carved >> square & 1]
-
-
-def _pick(random: np.random.Generator, squares: Sequence[int], count: int) -> list[int]:
-    """`count` different squares, uniformly."""
-    left = list(squares)
-    return [left.pop(int(level * len(left))) for level in random.random(count).tolist()]
 
 
 def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple[int, ...], int, int] | None:

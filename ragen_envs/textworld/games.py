@@ -64,7 +64,6 @@ def game_file(size: str, number: int) -> Path:
 
     Raises:
         GameError: If TextWorld finds no quest of this length, or the cache cannot be written.
-        MissingTextWorldError: If `textworld` is not installed.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragen-textworld"
     home = cache / f"textworld-{check_installed()}" / size
@@ -157,9 +156,7 @@ def scene(path: str, commands: Commands) -> Scene:
     """The scene after some admissible commands from the beginning of the game in a file.
 
     Raises:
-        MissingTextWorldError: If `textworld` is not installed.
         GameError: If the file is no game.
-        OSError: If the file cannot be read.
     """
     return _player(path).scene_after(commands)
 

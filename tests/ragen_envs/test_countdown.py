@@ -1,7 +1,6 @@
 """Countdown: expressions and their values, rewards by hand, tasks that can be solved, and thoughts calculated again."""
 
 import ast
-import json
 import operator
 from collections import Counter
 from fractions import Fraction
@@ -150,27 +149,20 @@ def test_grades_worked_by_hand(
     )
 
 
-KINDS: list[dict[str, Any]] = [
-    {},
-    {"operators": "+-*/"},
-    {"counts": 2, "operators": "/", "target_range": [2, 9]},
-    {"counts": [5, 6], "number_range": [1, 12], "target_range": [-50, 1000], "operators": "*-"},
-    {"number_range": [999_000, 1_000_000], "target_range": [0, 1_000_000]},
-]
-
-
-@pytest.mark.parametrize("arguments", KINDS, ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"operators": "+-*/"}, {"counts": 2, "operators": "/"}, {"counts": [5, 6], "operators": "*-"}],
+    ids=str,
+)
 def test_tasks_stay_in_range_and_have_a_solution(arguments: dict[str, Any]) -> None:
-    env = Countdown(**json.loads(json.dumps(arguments)))
+    env = Countdown(**arguments)
     counts = arguments.get("counts", [3, 4])
-    low, high = arguments.get("number_range", (1, 99))
-    least, most = arguments.get("target_range", (10, 99))
     for seed in range(40):
         observation, _ = env.reset(seed=seed)
         assert observation in env.observation_space
         assert len(env.numbers) in ([counts] if isinstance(counts, int) else counts)
-        assert all(low <= number <= high for number in env.numbers)
-        assert least <= env.target <= most
+        assert all(1 <= number <= 99 for number in env.numbers)
+        assert 10 <= env.target <= 99
         answer = best_action(env, 1)
         assert answer in env.action_space
         assert set(answer) & set("+-*/") <= set(arguments.get("operators", "+-"))
