@@ -36,16 +36,16 @@ class BoardEnv(TextEnv):
     @property
     def instruction(self) -> str:
         """The task and the legend."""
-        return f"{self._task}\n{self._legend}{self._coordinate_legend}"
+        return self._told(self._legend)
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{self._task}\n{self._pictured}{self._coordinate_legend}"
+        return self._told(self._pictured)
 
-    @property
-    def _coordinate_legend(self) -> str:
-        return "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
+    def _told(self, shown: str) -> str:
+        counted = "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
+        return f"{self._task}\n{shown}{counted}"
 
     @property
     def text_beside_picture(self) -> str:
@@ -60,20 +60,13 @@ class BoardEnv(TextEnv):
 
 
 def coordinate_lines(squares: Mapping[str, Collection[int]], width: int) -> str:
-    r"""Writes one line for each name. Each line starts with a newline, so that the lines can follow a map.
-
-    Args:
-        squares: For each name, its squares, row-major from 0.
-        width: Number of columns of the map.
-
-    Returns:
-        The lines. Squares are sorted; a name without squares gets ``none``.
+    r"""One line for each name, after a newline, with its squares (row-major from 0) on a map of so many columns.
 
     >>> coordinate_lines({"You": [5], "Holes": [3, 0], "Goals": []}, width=3)
     '\nYou: (1, 2)\nHoles: (0, 0) (1, 0)\nGoals: none'
     """
-    lines = []
+    lines = ""
     for name, found in squares.items():
         places = " ".join(f"({square // width}, {square % width})" for square in sorted(found))
-        lines.append(f"\n{name}: {places or 'none'}")
-    return "".join(lines)
+        lines += f"\n{name}: {places or 'none'}"
+    return lines

@@ -22,7 +22,7 @@ def way(start: int, end: int, width: int, rng: np.random.Generator) -> str:
     """Where a square lies, seen from another one.
 
     Args:
-        start: The square from which it is seen, row-major from 0.
+        start: The square from which it is seen, row-major from 0 on a map of `width` columns.
         end: The square; not the same.
         width: Number of columns of the map.
         rng: Source of the wording.

@@ -19,10 +19,9 @@ NAME_SETS: Mapping[str, Sequence[Sequence[str]]] = _NAMES["sets"]
 """Values of ``names="..."`` of `Bandit`: pairs, (low, high)."""
 
 _PAIRS = [pair for key in ("phoenix-dragon", "ragen2-train", "ragen2-test") for pair in NAME_SETS[key]]
+# Names of a regular life, and a bird that always comes back; names of an uncertain life, and a beast.
 STEADY = {steady for steady, _ in _PAIRS} | set(_NAMES["steady"])
-"""Names of a regular life, and a bird that always comes back."""
 DARING = {daring for _, daring in _PAIRS} | set(_NAMES["daring"])
-"""Names of an uncertain life, and a beast."""
 
 _SAYS = {
     True: (
@@ -138,10 +137,7 @@ class Bandit(TextEnv):
         return self.high_name
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
-        """What the names stand for: they sound steady or daring, as most people would say.
-
-        Nothing looks at what an arm pays, so the thought is the same whichever arm is the better one.
-        """
+        """What the names stand for, as most people would say, and nothing of what they pay."""
         chosen = actions[0]
         sounds = {name: name in STEADY for name in self.actions if name in STEADY | DARING}
         told = list(sounds) if len(sounds) < 2 or rng.random() < 0.7 or chosen not in sounds else [chosen]
@@ -172,11 +168,6 @@ class Bandit(TextEnv):
 
 
 def _in_prose(name: str) -> str:
-    """A name in a sentence.
-
-    Example:
-        >>> _in_prose("RealEstateAgent"), _in_prose("Phoenix")
-        ('a real estate agent', 'a phoenix')
-    """
+    """A name in a sentence: RealEstateAgent is a real estate agent."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

@@ -111,15 +111,7 @@ def random_expression(numbers: Sequence[int], rng: np.random.Generator, operator
     """Writes a random expression that uses each number once. It may divide by zero.
 
     It is uniform over the orders of the numbers, the ways to put parentheses around every operation, and the
-    operators. Parentheses without effect are left out of the text.
-
-    Args:
-        numbers: At least one positive integer.
-        rng: Source of the choices.
-        operators: The operators to choose from, each once.
-
-    Returns:
-        The canonical text, as `parse` returns it.
+    operators. The text is canonical as in `parse`, without parentheses that have no effect.
     """
     count = len(numbers)
     # In postfix notation a number is +1 and an operator is -1. Of all rotations of any order of these marks, exactly

@@ -1,8 +1,4 @@
-"""Countdown: some numbers, a target, one arithmetic expression. A reasoning task of a single turn.
-
-`arithmetic` reads and evaluates expressions; here are the task and its reward. It is also the shortest environment with
-free-form actions, and a template for your own: an instruction, a start, a parser of actions, and what an action does.
-"""
+"""Countdown as a text environment, and a template for your own with free-form actions: `arithmetic` reads them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -18,7 +18,7 @@ TIE = 1e-12
 
 @functools.lru_cache(maxsize=64)
 def neighbours(size: int) -> tuple[tuple[int, int, int, int], ...]:
-    """The tiles that Left, Down, Right and Up reach from each of the size² tiles, row-major, of a lake without holes."""
+    """The tiles that Left, Down, Right and Up lead to from each of the size² tiles, row-major, without holes."""
     found, last = [], size - 1
     for tile in range(size * size):
         row, column = divmod(tile, size)

@@ -1,8 +1,7 @@
 """Sokoban rooms: drawn at random as gym-sokoban does with RAGEN's changes, or read from a file of levels.
 
 A walk carves the floor, boxes start on their targets, and a depth-first search over pulls looks for the state that is
-hardest to undo, so each room can be solved. Unlike the original, all randomness comes from the generator passed in, and
-a failed draw is repeated with it instead of with a new seed.
+hardest to undo, so each room can be solved. All randomness comes from the generator passed in.
 
 A level is a block of lines in the XSB text format, which public level sets use. It may have letters (``p P b B`` for
 the player and a box, on floor or on a target) and run lengths (``4#`` for ``####``), or stand in one line with ``|``
@@ -14,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -38,8 +38,15 @@ class RoomError(EnvError, ValueError):
     """No solvable room was found, or a level cannot be played; then the message names file and line."""
 
 
+class _Shared:
+    """What is immutable, and so need not be copied with an environment."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
 @dataclass(frozen=True)
-class Board:
+class Board(_Shared):
     """The part of a room that never moves. Squares are numbered row by row from 0 at the top left.
 
     Attributes:
@@ -59,13 +66,9 @@ class Board:
         """The change of the player's square number by each of `ACTIONS`."""
         return -self.width, self.width, -1, 1
 
-    def __deepcopy__(self, memo: object) -> "Board":
-        """This object, because it is immutable."""
-        return self
-
 
 @dataclass(frozen=True)
-class Room:
+class Room(_Shared):
     """A board with a player and boxes on it, as an episode starts.
 
     Attributes:
@@ -77,10 +80,6 @@ class Room:
     board: Board
     boxes: frozenset[int]
     player: int
-
-    def __deepcopy__(self, memo: object) -> "Room":
-        """This object, because it is immutable."""
-        return self
 
 
 def draw_room(
@@ -95,9 +94,6 @@ def draw_room(
         search_depth: Limit of the backward search, in pulls and steps, as RAGEN counts it: states deeper than
             ``search_depth - 2`` are not visited. Small values give easier rooms and take less time.
 
-    Returns:
-        The room.
-
     Raises:
         RoomError: If 1000 attempts failed.
     """
@@ -108,14 +104,11 @@ def draw_room(
         inside = frozenset(floor)
         player, *targets = [floor.pop(int(level * len(floor))) for level in random.random(num_boxes + 1).tolist()]
         board = Board(*dim_room, inside, frozenset(targets))
-        found = _play_backwards(board, player, search_depth)
-        if found is not None:
+        if found := _play_backwards(board, player, search_depth):
             boxes, player, displacement = found
             return Room(board, frozenset(boxes), _stroll(random, board, boxes, player, displacement))
-    raise RoomError(
-        f"no solvable room in {MAX_ATTEMPTS} attempts for dim_room={dim_room}, num_boxes={num_boxes}, "
-        f"search_depth={search_depth}; use a larger room, fewer boxes or a deeper search"
-    )
+    asked = f"dim_room={dim_room}, num_boxes={num_boxes}, search_depth={search_depth}"
+    raise RoomError(f"no solvable room in {MAX_ATTEMPTS} attempts for {asked}; use a larger room or fewer boxes")
 
 
 def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
@@ -242,10 +235,9 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room | str, ...]:
                 except RoomError as error:
                     levels.append(f"{os.fspath(path)}, line {first}: {error}")
         block = []
-    if not levels:
-        raise RoomError(f"levels={os.fspath(path)!r} has no level in the XSB format (lines of #@$.)")
     if not any(isinstance(level, Room) for level in levels):
-        raise RoomError(str(levels[0]))
+        nothing = f"levels={os.fspath(path)!r} has no level in the XSB format (lines of #@$.)"
+        raise RoomError(str(levels[0]) if levels else nothing)
     return tuple(levels)
 
 

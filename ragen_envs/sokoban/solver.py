@@ -1,8 +1,6 @@
-"""Shortest solutions of Sokoban rooms: A* over single moves, with dead squares pruned.
+"""Shortest solutions of Sokoban rooms: A* over single moves, pushes and steps, with dead squares pruned.
 
-A solution is shortest in moves, counting both pushes and steps, because an action limit and the step penalty count
-these. It is good for rooms of the sizes that language models play. A hard level of a public set reaches `MAX_STATES`,
-which is an error.
+It is good for rooms of the sizes that language models play. A hard level of a public set reaches `MAX_STATES`.
 """
 
 import functools
@@ -24,11 +22,7 @@ class SearchLimitError(EnvError, RuntimeError):
 
 
 class Solver:
-    """Finds how far a board's states are from a solution. Answers do not depend on earlier questions.
-
-    Args:
-        board: Floor and targets.
-    """
+    """Finds how far a board's states are from a solution. Answers do not depend on earlier questions."""
 
     def __init__(self, board: Board) -> None:
         """Finds, for a box on each square from which it is possible, the fewest pushes to a target."""
@@ -60,11 +54,7 @@ class Solver:
         return self._distances[state] if self._distances[state] <= most else math.inf
 
     def best_move(self, player: int, boxes: frozenset[int]) -> str | None:
-        """The first of `ACTIONS` that starts a shortest solution; None if there is no solution or nothing to solve.
-
-        Raises:
-            SearchLimitError: If the search visited a million states.
-        """
+        """The first of `ACTIONS` that starts a shortest solution; None if there is no solution or nothing to solve."""
         state = (player, boxes)
         if state not in self._moves:
             left = self.distance(player, boxes)
@@ -112,23 +102,19 @@ class Solver:
             queue.append((0, next(order), start))
         done: set[State] = set()
         while queue:
-            state: State | None = heapq.heappop(queue)[2]
-            assert state is not None
+            state = heapq.heappop(queue)[2]
             if state in done:
                 continue
             done.add(state)
             if state[1] <= self._board.targets:
-                path = []
-                while state is not None:
-                    path.append(state)
-                    state = came[state]
+                path, before = [state], came[state]
+                while before is not None:
+                    path.append(before)
+                    before = came[before]
                 return path
             if len(came) > MAX_STATES:
-                raise SearchLimitError(
-                    f"gave up after {MAX_STATES:,} states of a room with {len(start[1])} boxes on "
-                    f"{len(self._board.floor)} squares, which is too large for this solver; use a smaller room or "
-                    "fewer boxes, or play it without oracle"
-                )
+                size = f"{len(start[1])} boxes on {len(self._board.floor)} squares"
+                raise SearchLimitError(f"gave up after {MAX_STATES:,} states of {size}; play this room without oracle")
             spent = cost[state] + 1
             for _, reached in self._reachable(state):
                 bound = spent + self._estimate(*reached)
@@ -138,7 +124,5 @@ class Solver:
         return None
 
 
-@functools.lru_cache(maxsize=512)
-def solver_for(board: Board) -> Solver:
-    """The solver of a board; it is cached."""
-    return Solver(board)
+solver_for = functools.lru_cache(maxsize=512)(Solver)
+"""The solver of a board."""

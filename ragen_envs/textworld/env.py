@@ -179,7 +179,7 @@ class TextWorld(TextEnv):
         self._path = str(path)
         self._commands: tuple[str, ...] = ()
         self.scene = scene(self._path, self._commands)
-        return "\n".join([*([self.task] if self.task else []), self._text()])[:LONGEST]
+        return f"{self.task}\n{self._text()}".lstrip("\n")[:LONGEST]
 
     def _parse_action(self, text: str) -> str | None:
         wanted = text.strip().casefold()
@@ -196,9 +196,6 @@ class TextWorld(TextEnv):
         return {**super()._idle(), "game": self._game}
 
     def _text(self) -> str:
-        if self.scene.won:
-            return f"{self.scene.text}\nThe task is done."
-        if self.scene.lost:
-            return f"{self.scene.text}\nThe game is lost."
-        listed = f"\nCommands: {', '.join(self.scene.commands)}" if self._show_commands else ""
-        return f"{self.scene.text}{listed}"
+        if self.scene.won or self.scene.lost:
+            return f"{self.scene.text}\n{'The task is done.' if self.scene.won else 'The game is lost.'}"
+        return self.scene.text + (f"\nCommands: {', '.join(self.scene.commands)}" if self._show_commands else "")

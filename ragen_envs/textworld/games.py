@@ -47,9 +47,7 @@ def check_installed() -> str:
     try:
         return version("textworld")
     except PackageNotFoundError as error:
-        raise MissingTextWorldError(
-            "ragen/TextWorld-v0 needs the package textworld; pip install 'ragen-trl[textworld]'"
-        ) from error
+        raise MissingTextWorldError("the package textworld is missing; pip install 'ragen-trl[textworld]'") from error
 
 
 def game_file(size: str, number: int) -> Path:
@@ -105,10 +103,7 @@ def _make(size: str, number: int, folder: Path) -> None:
             continue
         (folder / "game.ni").unlink(missing_ok=True)  # the source in Inform 7
         return
-    raise GameError(
-        f"size={size!r}: TextWorld finds no quest of {quest_length} commands in {rooms} rooms with {objects} objects "
-        f"(game {number}); ask for a shorter quest, or for more rooms"
-    )
+    raise GameError(f"TextWorld finds no quest for game {number} of size={size!r}; ask for a shorter one or more rooms")
 
 
 @functools.lru_cache(maxsize=16)

@@ -16,13 +16,9 @@ def pay(env: Bandit, arm: str, outcome_seed: int) -> float:
     return float(env.step(arm)[1])
 
 
-def test_low_arm_always_pays_a_tenth() -> None:
+def test_low_arm_always_pays_a_tenth_and_high_arm_one_a_quarter_of_the_time() -> None:
     env = Bandit()
     assert {pay(env, "Phoenix", seed) for seed in range(200)} == {0.1}
-
-
-def test_high_arm_pays_one_a_quarter_of_the_time() -> None:
-    env = Bandit()
     rewards = [pay(env, "Dragon", seed) for seed in range(4000)]
     assert set(rewards) == {0.0, 1.0}
     assert np.mean(rewards) == pytest.approx(0.25, abs=0.028)  # 4 standard errors
@@ -38,12 +34,8 @@ def test_episode_is_one_choice_and_success_is_the_high_arm_whatever_it_paid() ->
         assert info == {"success": True, "action_is_valid": True, "action_is_effective": True, "arm": "Dragon"}
         env.reset(seed=seed)
         observation, _, terminated, _, info = env.step("PHOENIX ")
-        assert (observation, terminated, info["success"], info["arm"]) == (
-            "Phoenix: 0.1 points",
-            True,
-            False,
-            "Phoenix",
-        )
+        assert (observation, terminated) == ("Phoenix: 0.1 points", True)
+        assert (info["success"], info["arm"]) == (False, "Phoenix")
 
 
 def test_order_is_drawn_per_seed_and_tells_no_role() -> None:
@@ -65,10 +57,7 @@ def test_ragen_2_has_twelve_training_and_eight_test_pairs_without_a_common_name(
     names = [name for pair in [*TRAIN_PAIRS, *TEST_PAIRS] for name in pair]
     assert len({name.casefold() for name in names}) == 40
     assert (TRAIN_PAIRS[0], TRAIN_PAIRS[-1]) == (["Teacher", "Trader"], ["Gardener", "Cryptominer"])
-    assert (TEST_PAIRS[0], TEST_PAIRS[-1]) == (
-        ["Receptionist", "Explorer"],
-        ["CivilServant", "StartupAccelerator"],
-    )
+    assert TEST_PAIRS[0] == ["Receptionist", "Explorer"] and TEST_PAIRS[-1] == ["CivilServant", "StartupAccelerator"]
 
 
 def test_each_pair_of_a_set_is_drawn_as_often_and_keeps_its_roles() -> None:

@@ -107,46 +107,25 @@ def test_random_expressions_are_uniform_over_trees_and_orders() -> None:
     assert all(850 < count < 1150 for count in counts.values())  # 1000 expected, 5 standard errors
 
 
-def task(numbers: tuple[int, ...], target: int) -> Countdown:
-    """An environment with a given task instead of a random one."""
-    env = Countdown()
-    env.reset(seed=0)
-    env.numbers, env.target = numbers, target
-    return env
-
-
 @pytest.mark.parametrize(
-    ("answer", "observation", "reward", "success", "uses_the_numbers", "value"),
+    ("answer", "value", "verdict", "reward", "uses_the_numbers"),
     [
-        ("44+19+35", "44 + 19 + 35 = 98\nCorrect.", 1.0, True, True, "98"),
-        ("-(-44 - 19) + 35", "-(-44 - 19) + 35 = 98\nCorrect.", 1.0, True, True, "98"),
-        ("44 + 19 - 35", "44 + 19 - 35 = 28\nThe target is 98.", 0.1, False, True, "28"),
-        ("44 + 54", "44 + 54 = 98\nUse each of the numbers exactly once.", 0.0, False, False, "98"),
-        ("44 + 19", "44 + 19 = 63\nUse each of the numbers exactly once.", 0.0, False, False, "63"),
-        (
-            "44 + 19 + 35 + 35 - 35",
-            "44 + 19 + 35 + 35 - 35 = 98\nUse each of the numbers exactly once.",
-            *(0.0, False, False, "98"),
-        ),
+        ("44 + 19 + 35", "98", "Correct.", 1.0, True),
+        ("-(-44 - 19) + 35", "98", "Correct.", 1.0, True),
+        ("44 + 19 - 35", "28", "The target is 98.", 0.1, True),
+        ("44 / (19 - 19) + 35", "undefined", "Use each of the numbers exactly once.", 0.0, False),
+        ("44 + 54", "98", "Use each of the numbers exactly once.", 0.0, False),
+        ("44 + 19", "63", "Use each of the numbers exactly once.", 0.0, False),
+        ("44 + 19 + 35 + 35 - 35", "98", "Use each of the numbers exactly once.", 0.0, False),
     ],
 )
-def test_grades_worked_by_hand(
-    answer: str, observation: str, reward: float, success: bool, uses_the_numbers: bool, value: str
-) -> None:
-    env = task((44, 19, 35), 98)
-    assert env.step(answer) == (
-        observation,
-        reward,
-        True,
-        False,
-        {
-            "success": success,
-            "action_is_valid": True,
-            "action_is_effective": True,
-            "value": value,
-            "uses_the_numbers": uses_the_numbers,
-        },
-    )
+def test_grades_worked_by_hand(answer: str, value: str, verdict: str, reward: float, uses_the_numbers: bool) -> None:
+    env = Countdown()
+    env.reset(seed=0)
+    env.numbers, env.target = (44, 19, 35), 98
+    info = {"success": reward == 1.0, "action_is_valid": True, "action_is_effective": True}
+    info |= {"value": value, "uses_the_numbers": uses_the_numbers}
+    assert env.step(answer.replace(" ", "")) == (f"{answer} = {value}\n{verdict}", reward, True, False, info)
 
 
 @pytest.mark.parametrize(

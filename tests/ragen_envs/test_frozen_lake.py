@@ -78,19 +78,14 @@ def test_starts_are_solvable_and_as_described(random_start: bool) -> None:
         assert pairs == {(0, 15)}
 
 
-def success_probability(lake: Lake, start: int, actions: int, policy: str) -> float:
-    """Probability of reaching the goal in time, by plain recursion on the transitions."""
+def success_probability(lake: Lake, start: int, actions: int) -> float:
+    """Probability of reaching the goal in time with the best play, by plain recursion on the transitions."""
 
     @functools.cache
     def value(tile: int, left: int) -> float:
         if lake.tiles[tile] != "_" or left == 0:
             return float(lake.tiles[tile] == "G")
-        options = [sum(p * value(n, left - 1) for p, n in lake.transitions(tile, action)) for action in ACTIONS]
-        if policy == "random":
-            return sum(options) / len(options)
-        if policy == "best":
-            return max(options)
-        return options[lake_policy(lake, 16)[left - 1, tile]]
+        return max(sum(p * value(n, left - 1) for p, n in lake.transitions(tile, action)) for action in ACTIONS)
 
     return value(start, actions)
 
@@ -100,7 +95,7 @@ def test_horizon_is_the_true_one() -> None:
     assert [ACTIONS[lake_policy(lake, 16)[left - 1, 1]] for left in (1, 16)] == ["Right", "Up"]
     # By hand, on tile 1 with the hole below: Right reaches the goal with .8, but slips into the hole with .1.
     # Up cannot: it stays (.8) or slips to the goal or to the left (.1 each). With time, patience is better.
-    assert success_probability(lake, 1, 1, "best") == pytest.approx(0.8)
+    assert success_probability(lake, 1, 1) == pytest.approx(0.8)
 
 
 def test_best_action_is_best_for_the_actions_left() -> None:
@@ -109,5 +104,5 @@ def test_best_action_is_best_for_the_actions_left() -> None:
         env.reset(seed=seed)
         for left in range(1, 11):
             outcomes = env.lake.transitions(env.position, best_action(env, left))
-            value = sum(p * success_probability(env.lake, tile, left - 1, "best") for p, tile in outcomes)
-            assert value == pytest.approx(success_probability(env.lake, env.position, left, "best"), abs=1e-9)
+            value = sum(p * success_probability(env.lake, tile, left - 1) for p, tile in outcomes)
+            assert value == pytest.approx(success_probability(env.lake, env.position, left), abs=1e-9)

@@ -1,7 +1,6 @@
 """Sokoban: rules by hand, levels, the room generator against its rules, the solver against breadth-first search."""
 
 import copy
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -68,13 +67,7 @@ def test_truncated_after_max_steps_and_then_nothing_happens(load) -> None:
     assert env.step("Right")[1:4] == (0.0, False, True)
     assert env.room == room
     assert env.reset()[1]["success"] is False
-    assert env.step("Right")[3] is False
-
-
-def test_solved_in_the_last_step_is_terminated_only(load) -> None:
-    env = load(CORRIDOR, max_steps=2)
-    env.step("Right")
-    assert env.step("Right")[2:4] == (True, False)
+    assert [env.step("Right")[2:4] for _ in range(2)] == [(False, False), (True, False)]
 
 
 def test_levels_are_drawn_or_chosen(load) -> None:
@@ -113,19 +106,20 @@ def test_symbols_and_surroundings(tmp_path: Path) -> None:
     assert (second.player, second.board.targets, second.boxes) == (5, {5}, {9})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no level in the XSB format"),
-        ("\n#####\n#@$.#\n#@  #\n#####", "line 2: 2 players; a level needs one '@' or '+'"),
-        ("#####\n#@$ #\n#####", "line 1: boxes: 1, targets: 0; there must be equally many"),
-        ("#####\n#@$.\n#####", "line 1: the level is open at row 2, column 5; close its wall"),
-        ("########\n#@ #$ .#\n########", "line 1: the player cannot reach row 2, column 5, boxes ignored"),
-    ],
-)
-def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(RoomError, match=re.escape(message)):
-        read(tmp_path, text)
+def test_levels_that_cannot_be_played_are_named(tmp_path: Path) -> None:
+    two_players, no_target, is_open = "#####\n#@$.#\n#@  #\n#####", "#####\n#@$ #\n#####", "#####\n#@$.\n#####"
+    blocks = [CORRIDOR.strip(), two_players, no_target, is_open, "########\n#@ #$ .#\n########"]
+    room, *reasons = read(tmp_path, "\n\n".join(blocks))
+    assert isinstance(room, Room)
+    assert [reason.partition("set.xsb, ")[2].partition(";")[0] for reason in reasons] == [
+        "line 5: 2 players",
+        "line 10: boxes: 1, targets: 0",
+        "line 14: the level is open at row 2, column 5",
+        "line 18: the player cannot reach row 2, column 5, boxes ignored",
+    ]
+    for text in ("", "\n\n".join(blocks[1:])):
+        with pytest.raises(RoomError):
+            read(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +152,9 @@ def test_rooms_are_well_formed(kwargs: dict) -> None:
     for seed in range(100):
         room = draw_room(np.random.default_rng(seed), **kwargs)
         board = room.board
-        rows, columns = zip(*(divmod(square, board.width) for square in board.floor), strict=True)
         assert (board.height, board.width) == kwargs.get("dim_room", (6, 6))
-        assert 1 <= min(rows) and max(rows) <= board.height - 2  # a wall all around
-        assert 1 <= min(columns) and max(columns) <= board.width - 2
+        for row, column in (divmod(square, board.width) for square in board.floor):
+            assert 0 < row < board.height - 1 and 0 < column < board.width - 1  # a wall all around
         assert len(room.boxes) == len(board.targets) == kwargs.get("num_boxes", 1)
         assert room.boxes | board.targets | {room.player} <= board.floor
         assert not room.boxes & board.targets
