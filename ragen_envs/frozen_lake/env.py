@@ -168,6 +168,7 @@ class FrozenLake(BoardEnv):
         self.lake = Lake(self._size, tiles, self._move_probability)
         rows = (tiles[first : first + self._size] for first in range(0, len(tiles), self._size))
         self._map_text = "\n".join(rows)
+        self._holes, self._goal = [tile for tile, symbol in enumerate(tiles) if symbol == HOLE], tiles.index(GOAL)
         return self._text()
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -192,9 +193,7 @@ class FrozenLake(BoardEnv):
 
     def _squares(self) -> tuple[dict[str, list[int]], int]:
         """The player, the holes and the goal by name, and the lake's width."""
-        tiles = self.lake.tiles
-        holes = [tile for tile, symbol in enumerate(tiles) if symbol == HOLE]
-        return {"You": [self.position], "Holes": holes, "Goal": [tiles.index(GOAL)]}, self._size
+        return {"You": [self.position], "Holes": self._holes, "Goal": [self._goal]}, self._size
 
 
 def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tuple[str, str]:
