@@ -21,7 +21,7 @@ from ragen_trl.rollout.loop import play
 from ragen_trl.training.self_check import BFLOAT16, EXACT
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.pretrained import LORA, Run
-from tests.support.ragen_trl.trainers import TOKENIZER
+from tests.support.ragen_trl.trainers import TOKENIZER, both_scores
 
 Make = Callable[..., Any]
 
@@ -107,11 +107,8 @@ def test_a_gpu_scores_what_it_sampled_as_the_cpu_does(model: Make, device: torch
     played = play(quizzes([1, 2, 3, 3]), policy, [Start(seed, sampling_seed=seed) for seed in range(4)])
     here, gaps = model().eval(), []
     for one in played:
-        with torch.no_grad():
-            scores = here(input_ids=torch.tensor([one.token_ids])).logits[0].log_softmax(-1)
-        said = scores[:-1].gather(-1, torch.tensor(one.token_ids[1:])[:, None])[:, 0]
-        sampler = torch.tensor([logprob for turn in one.turns for logprob in turn.logprobs])
-        gaps += (said[torch.tensor(one.action_mask[1:]).bool()] - sampler).abs().tolist()
+        sampler, expected = both_scores(here, one)
+        gaps += (expected - sampler).abs().tolist()
     record_property("gap_largest", max(gaps))
     assert len(gaps) > 12 and max(gaps) < 1e-3
 

@@ -16,6 +16,7 @@ from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.fake_envs import Quiz
 from tests.support.ragen_trl.pretrained import SHORT
+from tests.support.ragen_trl.trainers import both_scores
 
 
 def played(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, env: str, think: bool) -> Sequence[Trajectory]:
@@ -32,11 +33,7 @@ def test_sampled_tokens_have_the_log_probabilities_of_one_pass_and_read_as_the_c
     """Two turns with a kept cache, of rows of different lengths, at temperature 0.7."""
     for trajectory in played(model, tokenizer, env, think):
         assert len(trajectory.turns) == 2
-        ids = torch.tensor([trajectory.token_ids])
-        with torch.no_grad():
-            logprobs = (model(ids).logits[0, :-1] / 0.7).log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
-        expected = logprobs[torch.tensor(trajectory.action_mask[1:]).bool()]
-        found = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
+        found, expected = both_scores(model, trajectory, 0.7)
         assert (found - expected).abs().max() < 1e-3
         messages = []
         for turn in trajectory.turns:

@@ -58,20 +58,6 @@ def test_control_tokens_in_a_page_stay_text(tokenizer: PreTrainedTokenizerBase, 
     assert chat.decode_reply(reply) == f"<answer>{page}</answer>"
 
 
-def test_its_own_template_is_used_and_only_appends(tokenizer: PreTrainedTokenizerBase) -> None:
-    """A written conversation has the tokens that the template gives the whole of it at once."""
-    for prefix in ("", "<think>", "<answer>"):
-        chat = Chat(tokenizer, reply_prefix=prefix)
-        replies = [f"{prefix or 'So '}left.</think><answer>Left</answer>", f"{prefix or 'So '}12 || Up</answer>"]
-        messages, ids = [{"role": "user", "content": "P_\n_G"}], chat.start("P_\n_G")
-        for reply, observation in zip(replies, ["_P\n_G", "Turn 3 of 5\n\n√"], strict=True):
-            ids += chat.encode_reply(reply)
-            ids += chat.extend(ids[-1], observation)
-            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": observation}]
-        rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) + prefix
-        assert tokenizer.decode(ids) == rendered
-
-
 def test_the_default_system_prompt_stays_is_replaced_or_is_emptied(tokenizer: PreTrainedTokenizerBase) -> None:
     found = {prompt: tokenizer.decode(Chat(tokenizer, prompt).start("Hi")) for prompt in (None, "Be brief.", "")}
     rest = "<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -81,7 +67,3 @@ def test_the_default_system_prompt_stays_is_replaced_or_is_emptied(tokenizer: Pr
         "": f"<|im_start|>system\n{rest}",
     }
     assert len(Chat(tokenizer).start("Hi")) - len(Chat(tokenizer, "").start("Hi")) == len(ids_of(tokenizer, DEFAULT))
-
-
-def test_a_reply_ends_where_template_and_model_say(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-    assert (chat.end_of_turn_id, tokenizer.eos_token, chat.stop_ids(2)) == (2, "<|im_end|>", {2})

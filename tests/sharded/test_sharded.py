@@ -27,7 +27,7 @@ SAVED = [
 ]
 SERVED = [("served", "turns", weights, "FSDP2") for weights in ("all", "LoRA")]
 METRICS = ("reward", "turns", "grad_norm", "entropy", "filter/kept_groups", "critic/explained_variance", "astar/value")
-MODULE = "tests.support.ragen_trl.sharded_ranks"
+MODULE = "tests.support.ragen_trl.sharded"
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,7 @@ from tests.support.ragen_trl import critics
 from tests.support.ragen_trl.astar_runs import cached
 from tests.support.ragen_trl.launches import on_two_processes
 from tests.support.ragen_trl.trainers import LastRollout, parameters, small_model
-from tests.support.ragen_trl.two_ranks import make_trainer, result
-
-STAGE_1: dict[str, Any] = {"num_train_seeds": 12, "reference_samples": 3, "max_reference_samples": 5}
-
-
-def case(envs: str = "draws", rows: int = 12, algorithm: str = "StarPO", **options: Any) -> dict[str, Any]:
-    """What one and two processes train. 12 rows are 3 groups of 4: the second has two members on either process."""
-    return {"algorithm": algorithm, "envs": envs.split(), "rows": rows, "options": {"entropy_coef": 0.01, **options}}
-
+from tests.support.ragen_trl.two_ranks import STAGE_1, case, make_trainer, result
 
 SEVERAL = {"num_generations": 2, "max_completion_length": 600}
 CASES: dict[str, dict[str, Any]] = {
@@ -185,7 +177,7 @@ def test_two_processes_take_the_critics_step_of_one(folder: Path, kind: str, sha
     """Shares of 5 and 3 episodes, and of 8 and none; the second pass of the policy sees to it that DDP goes on."""
     found = torch.load(folder / f"{kind}-{share}.pt")
     rows = critics.episodes(8)
-    policy = small_model() if kind == "model" else critics.lora_policy(warm=True)
+    policy = small_model() if kind == "model" else critics.lora_policy()
     critic = critics.make_critic(policy, max_grad_norm=0.1, **critics.GENTLE)
     metrics = critic.update(rows, **critics.lesson(rows), clip=0.2)
     assert found["metrics"] == pytest.approx(metrics, rel=1e-4)

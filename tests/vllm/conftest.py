@@ -7,16 +7,23 @@ coarse to be compared, so float32 is the only precision on offer here.
 
 import gc
 import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trl.generation.vllm_client import VLLMClient
+from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from tests.support.ragen_trl.trainers import SMALL
-from tests.support.ragen_trl.vllm_process import VLLMProcess
 
 ASKED_FOR = "RAGEN_TEST_VLLM" in os.environ
 if not ASKED_FOR:
@@ -48,12 +55,28 @@ def cpu_engine() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMProcess]:
-    """A server of the saved model."""
-    started = VLLMProcess(folder, tmp_path_factory.mktemp("server") / "log")
-    started.client()
-    yield started
-    started.stop()
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the saved model, with the options of ``trl vllm-serve``, without compilation."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asked = ScriptArguments(str(folder), host="127.0.0.1", port=port, dtype="float32", enforce_eager=True)
+    options = build_command(asked)
+    options = options[options.index("serve") + 1 :]
+    # Not ``vllm serve``, which asks for the version of a distribution named vllm; the one for the CPU has another.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *options]
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+    url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
+    with log.open("a", encoding="utf-8") as written:
+        process = subprocess.Popen(command, env=environment, stdout=written, stderr=written, start_new_session=True)
+    until, client = time.monotonic() + 600, None
+    while client is None:
+        assert process.poll() is None and time.monotonic() < until, log.read_text(encoding="utf-8")[-3000:]
+        with suppress(OSError):  # the ConnectionError of requests
+            client = VLLMClient(url, connection_timeout=1)
+    yield url
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(60)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,16 @@
-"""A real vLLM engine in the trainer's process: its replies, its log-probabilities, and whose weights it has."""
+"""A real vLLM engine: its replies, its log-probabilities, and whose weights it has; and a server of its own."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig
+from trl.generation.vllm_client import VLLMClient
+from trl.generation.vllm_generation import VLLMGeneration
 
-from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOTrainer
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm import Context
@@ -15,8 +18,8 @@ from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import Spy
-from tests.support.ragen_trl.fake_envs import quizzes
-from tests.support.ragen_trl.trainers import LAKE, lottery, parameters
+from tests.support.ragen_trl.fake_envs import quizzes, starts
+from tests.support.ragen_trl.trainers import LAKE, SMALL, both_scores, lottery, parameters
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
 Make = Callable[..., StarPOTrainer]
@@ -30,23 +33,14 @@ def trainer(train: Make) -> StarPOTrainer:
     return made
 
 
-def starts(count: int) -> list[Start]:
-    return [Start(seed, sampling_seed=100 + seed) for seed in range(count)]
-
-
 def sampled(played: Sequence[Trajectory]) -> list[tuple[int, ...]]:
     return [trajectory.token_ids for trajectory in played]
 
 
-def differences(model: Any, trajectory: Trajectory, temperature: float = 1.0) -> torch.Tensor:
-    """What the engine says of its tokens, against a forward pass over the whole trajectory."""
-    ids = torch.tensor([trajectory.token_ids])
-    with torch.no_grad():
-        scores = (model(input_ids=ids).logits[0] / temperature).log_softmax(-1)
-    mask = torch.tensor(trajectory.action_mask[1:]).bool()
-    expected = scores[:-1].gather(1, ids[0, 1:, None]).squeeze(1)[mask]
-    found = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
-    return (found - expected).abs()
+def difference(model: Any, trajectory: Trajectory, temperature: float = 1.0) -> float:
+    """The largest between what the engine says of its tokens and a forward pass over the whole trajectory."""
+    found, expected = both_scores(model, trajectory, temperature)
+    return float((found - expected).abs().max())
 
 
 def test_training_plays_on_the_weights_of_every_step(trainer: StarPOTrainer) -> None:
@@ -59,10 +53,10 @@ def test_training_plays_on_the_weights_of_every_step(trainer: StarPOTrainer) -> 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_a_forward_pass(trainer: StarPOTrainer, temperature: float) -> None:
     for trajectory in play(quizzes([1, 4, 2]), trainer.policy(temperature), starts(3)):
-        assert float(differences(trainer.model, trajectory, temperature).max()) < 1e-3
+        assert difference(trainer.model, trajectory, temperature) < 1e-3
 
 
-def test_greedy_replies_are_those_of_the_transformers_backend(trainer: StarPOTrainer) -> None:
+def assert_greedy_as_transformers(trainer: StarPOTrainer) -> None:
     found = play(quizzes([3, 1, 2]), trainer.policy(temperature=0.0), starts(3))
     reference = TransformersPolicy(trainer.model, trainer.chat, Sampling(trainer.args.max_reply_length, 0.0))
     expected = play(quizzes([3, 1, 2]), reference, starts(3))
@@ -71,6 +65,10 @@ def test_greedy_replies_are_those_of_the_transformers_backend(trainer: StarPOTra
         for turn, twin in zip(one.turns, other.turns, strict=True):
             assert turn.logprobs == pytest.approx(twin.logprobs, abs=1e-3)
             assert (turn.reply, turn.cut) == (twin.reply, twin.cut)
+
+
+def test_greedy_replies_are_those_of_the_transformers_backend(trainer: StarPOTrainer) -> None:
+    assert_greedy_as_transformers(trainer)
 
 
 def test_seeds_make_play_reproducible_and_each_row_has_its_own(trainer: StarPOTrainer) -> None:
@@ -104,9 +102,9 @@ def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: St
     with torch.no_grad():
         for value in trainer.model.parameters():
             value.add_(0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
-    assert all(float(differences(trainer.model, one).max()) > 1e-2 for one in before)
+    assert all(difference(trainer.model, one) > 1e-2 for one in before)
     for trajectory in play(quizzes([3, 2]), trainer.policy(), starts(2)):
-        assert float(differences(trainer.model, trajectory).max()) < 1e-3
+        assert difference(trainer.model, trajectory) < 1e-3
 
 
 def test_a_lora_run_on_the_lake(train: Make) -> None:
@@ -137,3 +135,16 @@ def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:
     assert made.estimated_at == [0, 2]  # type: ignore[attr-defined]
     deviations = [row["sampling/ratio_deviation_max"] for row in made.state.log_history if "loss" in row]
     assert len(deviations) == 3 and max(deviations) < 1e-3
+
+
+# A server. Weights travel over NCCL, so not on a CPU
+
+
+def test_a_servers_greedy_replies_are_those_of_the_transformers_backend(
+    folder: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VLLMClient, "init_communicator", lambda *_, **__: None)
+    monkeypatch.setattr(VLLMGeneration, "sync_weights", lambda *_: None)
+    served: dict[str, Any] = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": server}
+    trainer = StarPOTrainer(str(folder), LAKE, StarPOConfig(output_dir=str(tmp_path), **{**SMALL, **served}))
+    assert_greedy_as_transformers(trainer)

@@ -1,9 +1,9 @@
-"""Advantages of groups, of turns, and whitening: slow obvious loops, identities, rounding."""
+"""Advantages of groups, of turns, whitening, and the filters: slow obvious loops, identities, rounding."""
 
-import json
 import math
 import random
 from dataclasses import dataclass
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.algorithms.advantages import group_advantages, whiten
-from ragen_trl.algorithms.filtering import group_std
+from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
-from tests.support.project import VECTORS as VECTOR_FILE
+from tests.support.ragen_trl.trainers import double
 
-VECTORS = json.loads(VECTOR_FILE.read_text())
 BASELINES = ("mean", "leave_one_out")
 SCALES = ("group", "batch", "none")
 
@@ -25,45 +24,24 @@ group_of_four = st.lists(st.integers(-20, 20).map(lambda n: n / 10), min_size=4,
 some_groups = st.lists(group_of_four, min_size=1, max_size=5)
 
 
-def double(values: list[Any]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64).flatten()
-
-
 def slow_advantages(groups: list[list[float]], baseline: str, scale: str) -> list[float]:
     found = []
     everything = [value for group in groups for value in group]
     for group in groups:
         for index, value in enumerate(group):
             compared = group if baseline == "mean" else group[:index] + group[index + 1 :]
-            divisor = 1.0 if scale == "none" else slow_std(group if scale == "group" else everything) + 1e-6
+            divisor = 1.0 if scale == "none" else stdev(group if scale == "group" else everything) + 1e-6
             flat = max(group) == min(group)
             found.append(0.0 if flat else (value - sum(compared) / len(compared)) / divisor)
     return found
-
-
-def slow_std(values: list[float]) -> float:
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 @each_option
 @settings(max_examples=50, deadline=None)
 @given(groups=some_groups)
 def test_a_slow_loop_agrees(baseline: Any, scale: Any, groups: list[list[float]]) -> None:
-    found = group_advantages(double(groups), 4, baseline, scale)
+    found = group_advantages(double(groups).flatten(), 4, baseline, scale)
     torch.testing.assert_close(found, double(slow_advantages(groups, baseline, scale)), atol=1e-9, rtol=1e-9)
-
-
-@settings(max_examples=30, deadline=None)
-@given(group=group_of_four, shift=st.integers(-3, 3), factor=st.integers(1, 9))
-def test_only_differences_count_and_with_a_group_scale_only_their_ratios(
-    group: list[float], shift: int, factor: int
-) -> None:
-    returns = double(group)
-    plain = group_advantages(returns, 4, scale="none")
-    torch.testing.assert_close(group_advantages(returns + shift, 4, scale="none"), plain, atol=1e-9, rtol=0)
-    scaled = group_advantages(factor * returns, 4, eps=0.0)
-    torch.testing.assert_close(scaled, group_advantages(returns, 4, eps=0.0), atol=1e-9, rtol=0)
 
 
 @each_option
@@ -82,7 +60,7 @@ some_numbers = st.lists(st.integers(-50, 50).map(lambda n: n / 10), min_size=2, 
 @settings(max_examples=50, deadline=None)
 @given(numbers=some_numbers)
 def test_whitening_agrees_with_a_slow_loop(numbers: list[float]) -> None:
-    mean, std = sum(numbers) / len(numbers), slow_std(numbers)
+    mean, std = sum(numbers) / len(numbers), stdev(numbers)
     slow = [(value - mean) / math.sqrt(std**2 + 1e-8) for value in numbers]
     found = whiten(double(numbers), torch.ones(len(numbers)))
     assert found.tolist() == pytest.approx(slow, abs=1e-9)
@@ -170,8 +148,7 @@ def slow_compare(value: float, compared: list[float], eps: float | None) -> floa
     mean = sum(compared) / len(compared)
     if max(abs(other - mean) for other in compared) < 1e-9:
         return 0.0
-    std = math.sqrt(sum((other - mean) ** 2 for other in compared) / (len(compared) - 1))
-    return (value - mean) / (1.0 if eps is None else std + eps)
+    return (value - mean) / (1.0 if eps is None else stdev(compared) + eps)
 
 
 def slow_gigpo(plays: list[Play], gamma: float, weight: float, eps: float | None) -> list[list[float]]:
@@ -252,3 +229,85 @@ def test_an_episode_without_an_outcome_changes_no_other(baseline: Any, scale: An
     torch.testing.assert_close(found[[0, 2, 3]], expected)
     assert found[[1, 4, 5, 6, 7]].tolist() == [0.0] * 5
     assert group_std(returns, 4).tolist() == [1.0, 0.0]
+
+
+# The filters, and faults of RAGEN's release that they must not have
+
+
+def slow_filter(stds: list[float], ratio: float) -> list[int]:
+    """Take the largest, the first of equals, one after the other."""
+    left = dict(enumerate(stds))
+    kept = []
+    for _ in range(max(1, math.floor(ratio * len(stds) + 1e-9))):
+        best = min(left, key=lambda index: (-left[index], index))
+        if left.pop(best) > 0:
+            kept.append(best)
+    return sorted(kept)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    groups=st.lists(
+        st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, -0.2]), min_size=4, max_size=4), min_size=1, max_size=9
+    ),
+    ratio=st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.99]),
+)
+def test_a_slow_filter_agrees(groups: list[list[float]], ratio: float) -> None:
+    stds = group_std(double(groups).flatten(), 4)
+    assert stds.tolist() == pytest.approx([stdev(group) for group in groups], abs=1e-9)
+    assert most_uncertain_groups(stds, ratio) == slow_filter(stds.tolist(), ratio)
+
+
+@pytest.mark.parametrize(
+    ("count", "ratio", "kept"), [(1, 0.25, 1), (3, 0.25, 1), (7, 0.25, 1), (8, 0.25, 2), (5, 0.99, 4)]
+)
+def test_a_share_below_one_group_still_keeps_one(count: int, ratio: float, kept: int) -> None:
+    """Regression: int(0.25 · 3) is 0, an empty batch, on which RAGEN's first version crashed."""
+    assert len(most_uncertain_groups(torch.ones(count), ratio)) == kept
+
+
+@pytest.mark.parametrize(("ratio", "count", "kept"), [(0.29, 100, 29), (0.57, 100, 57), (0.07, 100, 7), (0.3, 10, 3)])
+def test_rounding_of_the_share_loses_no_group(ratio: float, count: int, kept: int) -> None:
+    """Regression: 0.29 · 100 is 28.999999999999996."""
+    assert len(most_uncertain_groups(torch.ones(count), ratio)) == kept
+
+
+def test_groups_without_spread_are_never_kept() -> None:
+    assert most_uncertain_groups(torch.zeros(4), 0.25) == []
+    assert most_uncertain_groups(torch.tensor([0.0, 0.3, 0.0, 0.0]), 0.75) == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_returns_have_no_spread_in_spite_of_rounding(dtype: torch.dtype) -> None:
+    """Three times 0.1 added up in different orders differ in the last bit: rounding, not signal."""
+    returns = torch.tensor([0.1 + 0.2, 0.3, 0.3, 0.3], dtype=dtype)
+    returns = torch.cat([returns, 1000 * returns])
+    assert group_std(returns, 4).tolist() == [0.0, 0.0]
+
+
+def slow_top_mass(scores: list[float], mass: float, eps: float) -> list[int]:
+    """Take the largest, the first of equals, until enough is taken."""
+    left = {index: score for index, score in enumerate(scores) if score > 0}
+    kept: list[int] = []
+    while left and math.fsum(scores[index] for index in kept) < mass * math.fsum(scores) - eps - 1e-7:
+        best = min(left, key=lambda index: (-left[index], index))
+        del left[best]
+        kept.append(best)
+    return sorted(kept)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    scores=st.lists(st.integers(0, 12).map(lambda n: n / 8), min_size=1, max_size=9),
+    mass=st.sampled_from([0.1, 0.5, 0.75, 0.9, 0.99, 1.0]),
+    eps=st.sampled_from([0.0, 0.01, 0.5]),
+)
+def test_a_slow_loop_takes_the_same_mass(scores: list[float], mass: float, eps: float) -> None:
+    assert top_mass_groups(double(scores), mass, eps) == slow_top_mass(scores, mass, eps)
+
+
+@pytest.mark.parametrize(("mass", "kept"), [(0.07, 7), (0.29, 29), (0.57, 57), (1.0, 100)])
+def test_rounding_of_the_mass_takes_no_further_group(mass: float, kept: int) -> None:
+    """Regression: 0.07 · 100 is 7.000000000000001; and the sum of 0.1s depends on how it is added up."""
+    for score in (1.0, 0.1):
+        assert top_mass_groups(torch.full((100,), score), mass, eps=0.0) == list(range(kept))

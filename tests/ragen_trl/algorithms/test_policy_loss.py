@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 
 from ragen_trl.algorithms.losses import policy_loss
 from tests.support.project import VECTORS
-from tests.support.ragen_trl.trainers import lottery, small_trainer
+from tests.support.ragen_trl.trainers import double, lottery, small_trainer
 
 # Two rows of three completion tokens; the middle one of the first row is the environment's, the last of the second
 # row is padding.
@@ -19,10 +19,6 @@ LOGP = [[-1.0, -2.0, -0.5], [-0.7, -1.6, 0.0]]
 OLD = [[-1.3, -2.0, -0.4], [-0.9, -1.5, 0.0]]
 REFERENCE = [[-1.5, -2.0, -0.2], [-0.4, -2.6, 0.0]]
 SAMPLED = torch.tensor([[True, False, True], [True, True, False]])
-
-
-def double(values: Any) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def run(
@@ -84,12 +80,7 @@ def test_tokens_that_nobody_sampled_may_differ_by_95_nats(kind: str, gap: float)
     assert torch.equal(*found)
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "grpo": {},
-    "dapo": {},
-    "dr_grpo": {},
-    "cispo": {"epsilon_high": 5.0},
-}
+KINDS: dict[str, dict[str, Any]] = {"grpo": {}, "dapo": {}, "dr_grpo": {}, "cispo": {"epsilon_high": 5.0}}
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.algorithms.soft_values import soft_value, soft_value_std_error
-from tests.support.ragen_trl.tabular import double
+from tests.support.ragen_trl.trainers import double
 
 some_returns = st.lists(st.integers(-20, 110).map(lambda n: n / 10), min_size=1, max_size=12)
 
@@ -31,14 +31,6 @@ def test_the_limits_of_beta_are_the_maximum_and_the_mean() -> None:
 def test_a_slow_sum_agrees(returns: list[float], beta: float) -> None:
     slow = beta * math.log(sum(math.exp(value / beta) for value in returns) / len(returns))
     assert soft_value(double(returns), beta).item() == pytest.approx(slow, abs=1e-11)
-
-
-@settings(max_examples=50, deadline=None)
-@given(returns=some_returns, shift=st.integers(-5, 5), factor=st.integers(1, 9))
-def test_v_moves_and_stretches_with_the_returns(returns: list[float], shift: int, factor: int) -> None:
-    found = soft_value(double(returns), 0.5).item()
-    assert soft_value(double(returns) + shift, 0.5).item() == pytest.approx(found + shift, abs=1e-11)
-    assert soft_value(double(returns) * factor, 0.5 * factor).item() == pytest.approx(factor * found, abs=1e-10)
 
 
 def test_the_error_is_the_spread_of_v_over_repeated_samples() -> None:

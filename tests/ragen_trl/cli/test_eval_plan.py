@@ -1,4 +1,4 @@
-"""What an evaluation plays, and whose options hold where."""
+"""What an evaluation plays, of `eval` and of `train`, and whose options hold where."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
-from ragen_trl.cli.options import read_plan
+from ragen_trl.cli.options import parse, read_plan
+from ragen_trl.cli.training_run import evaluated, quick_rows
+from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.players import EvalPlan
 from ragen_trl.rollout.environments import env_specs, save_play_options
@@ -25,22 +26,6 @@ def trained(folder: Path, env: str, **options: Any) -> str:
     args = StarPOSConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **options)
     save_play_options(folder, env_specs(env, args), args)
     return str(folder)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--env", SOKOBAN, "--env_kwargs", "{symbols: W}"], ["{symbols: W}", "no JSON"]),
-        (["--env", LAKE, "--env_kwargs", '{"slippery": 1}'], ["FrozenLake-v0", "unexpected keyword argument"]),
-        (["--episodes", "0"], ["episodes is 0"]),
-        (["--samples_per_start", "-1"], ["samples_per_start is -1"]),
-        (["--reward_weights", "1", "2"], ["reward_weights is [1.0, 2.0]"]),
-    ],
-)
-def test_a_mistake_is_named_with_its_value(options: list[str], words: list[str]) -> None:
-    with pytest.raises((OptionError, EnvError)) as caught:
-        plan(*options)
-    assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: Path) -> None:
@@ -95,3 +80,24 @@ def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_pa
     ):
         assert plan("--model", model, "--env", shop, "--env_kwargs", json.dumps(given)).spec.kwargs == wanted
     assert plan("--env", shop, "--env_kwargs", json.dumps(short)).spec.kwargs == short
+
+
+def test_webshop_is_evaluated_on_other_products_than_it_is_trained_on(tmp_path: Path) -> None:
+    """Regression: without `eval_env_kwargs` the products that were trained on were evaluated, with their reward."""
+
+    def kwargs(trained: dict[str, str], *words: str) -> dict[str, str]:
+        shop = ("--env", "ragen/WebShop-v0", "--env_kwargs", json.dumps(trained), *words)
+        argv = [*shop, "--eval_strategy", "steps", "--eval_steps", "10", "--output_dir", str(tmp_path)]
+        (run, _, args), _ = parse({}, argv, RunArguments, WarmStartConfig)
+        assert args.env_kwargs == trained
+        found: dict[str, str] = evaluated(run, args).env_kwargs  # type: ignore[assignment]
+        quick = {**found, "split": found["split"].replace("test", "eval")}
+        assert json.loads(quick_rows(run, args)[0]["kwargs"]) == quick
+        return found
+
+    trained = {"split": "train_by_product", "reward": "tiered", "observation_mode": "short"}
+    assert kwargs(trained) == {**trained, "split": "test_by_product", "reward": "fixed"}
+    assert kwargs({"split": "train"}) == {"split": "test", "reward": "fixed"}
+    assert kwargs({"split": "all", "reward": "tiered"}) == {"split": "all", "reward": "tiered"}
+    for given in ({"split": "train_by_product"}, {"split": "eval_by_product"}, {"reward": "webshop"}, {}):
+        assert kwargs(trained, "--eval_env_kwargs", json.dumps(given)) == {**trained, **given}

@@ -1,15 +1,17 @@
-"""Options on the command line and in a file: what is refused, what types values get, and a file that repeats a run."""
+"""Options on the command line, in a file, and in a folder from elsewhere, which says how it plays and runs nothing."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ragen_trl.cli.options import options_as_yaml, parse
+from ragen_trl.cli.options import options_as_yaml, parse, read_plan
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.recipes import read_options
 from ragen_trl.errors import OptionError
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 TRAIN = (RunArguments, WarmStartConfig)
 
@@ -22,14 +24,10 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
     ("argv", "given", "words"),
     [
         (["--max_stpes", "3"], {}, "there is no option --max_stpes"),
-        (["--max_st", "3"], {}, "there is no option --max_st"),
         (["--max_steps", "many"], {}, "argument --max_steps"),
         ([], {"max_stpes": 3}, "the config file has max_stpes"),
         ([], {"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
-        (["--learning_rate", "nan"], {}, "learning_rate is nan"),
-        (["--lora_r", "-3"], {}, "lora_r is -3; it must be in [0, inf)"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
-        (["--algo", "ppo"], {}, "algo is 'ppo'; choose one of starpo, starpo-s"),
         (["--algo", "starpo"], {"beta1": 0.3}, "the config file has beta1"),
         (["--loss_type", "bnpo"], {}, "loss_type is 'bnpo'; choose one of grpo, dapo"),
         (["--loss_type", "dr_grpo"], {"max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
@@ -76,3 +74,45 @@ def test_a_run_is_repeated_by_the_file_in_its_folder(tmp_path: Path, argv: list[
     assert again[0].overwrite is False  # nobody wants that twice
     again[0].overwrite = True
     assert again == first
+
+
+# A model folder or a checkpoint from elsewhere: it says how it plays, and runs nothing
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("model")
+    tokenizer = build_tiny_tokenizer()
+    build_tiny_model(tokenizer, 0, hidden_size=32, num_layers=1).save_pretrained(found)
+    tokenizer.save_pretrained(found)
+    return found
+
+
+def recorded(folder: Path, **options: object) -> str:
+    (folder / "play.json").write_text(json.dumps({"env": "ragen/Bandit-v0", "max_turns": 3, **options}))
+    return str(folder)
+
+
+def test_only_options_of_play_are_read(folder: Path) -> None:
+    others = {"output_dir": "precious", "overwrite": True, "push_to_hub": True, "trust_remote_code": True}
+    model = recorded(folder, **others, learning_rate=123.0)
+    (run, _, args), _ = parse({}, ["--model", model, "--use_cpu", "true"], RunArguments, WarmStartConfig)
+    assert (run.env, args.max_turns) == ("ragen/Bandit-v0", 3)
+    assert args.output_dir != "precious" and not run.overwrite
+    assert not args.push_to_hub and not args.trust_remote_code and args.learning_rate != 123.0
+
+
+@pytest.mark.parametrize("named", [{"env": "theirs:Game-v0"}, {"context": "theirs:write"}])
+def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dict[str, str]) -> None:
+    model, (option, value) = recorded(folder, **named), *named.items()
+    with pytest.raises(OptionError, match=f"--{option} {value}"):
+        parse({}, ["--model", model], RunArguments, WarmStartConfig)
+    with pytest.raises(OptionError, match=f"--{option} {value}"):
+        read_plan({}, ["--model", model])
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"max_turns": 3'])
+def test_a_damaged_play_json_is_named(folder: Path, content: str) -> None:
+    (folder / "play.json").write_text(content)
+    with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options"):
+        parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)

@@ -44,17 +44,32 @@ def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_warm_start_replaces_no_folder_but_one_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It deleted whatever --output_dir named once."""
+    (tmp_path / "letters.txt").write_text("mine")
+    assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path)]) == 2
+    assert "so it is not replaced" in capsys.readouterr().err
+    assert (tmp_path / "letters.txt").read_text() == "mine"
+
+
+def small_run(folder: Path) -> list[str]:
+    """The command of a run of a small model, without its length and its folder."""
+    for part in (small_model(), TOKENIZER):
+        part.save_pretrained(folder / "model")
+    return [
+        *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(folder / "model")),
+        *("--eval_episodes", "4", "--max_turns", "1", "--think", "false", "--max_reply_length", "8"),
+        *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
+    ]
+
+
 def test_a_run_that_was_stopped_after_its_last_update_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Regression: with several updates on a rollout its last checkpoint was refused, with a traceback, for ever."""
     monkeypatch.setattr(training_run, "write_report", lambda folders, page: None)
-    for part in (small_model(), TOKENIZER):
-        part.save_pretrained(tmp_path / "model")
     words = [
-        *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(tmp_path / "model")),
-        *("--eval_episodes", "4", "--max_turns", "1", "--think", "false", "--max_reply_length", "8"),
-        *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
+        *small_run(tmp_path),
         *("--num_iterations", "2", "--max_steps", "3", "--save_steps", "2", "--learning_rate", "0.01", "--output_dir"),
     ]
     assert main([*words, str(tmp_path / "whole")]) == 0
@@ -79,13 +94,9 @@ def test_a_run_that_lacks_its_last_files_completes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Regression: with summary.json a run counted as finished, whatever else was missing."""
-    for part in (small_model(), TOKENIZER):
-        part.save_pretrained(tmp_path / "model")
     words = [
-        *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(tmp_path / "model")),
-        *("--eval_episodes", "4", "--max_turns", "1", "--think", "false", "--max_reply_length", "8"),
+        *small_run(tmp_path),
         *("--max_steps", "1"),
-        *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
         *("--hub_token", "hf_secret", "--output_dir", str(tmp_path / "run")),
     ]
 

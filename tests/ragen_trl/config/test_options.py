@@ -1,12 +1,13 @@
-"""Every option is of its kind and inside its range, TRL's too, and what would be silently wrong together is refused."""
+"""Every option is of its kind and in its range, TRL's too; what would be silently wrong is refused; the defaults."""
 
 import inspect
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import torch
 
-from ragen_trl import AStarPOConfig, StarPOConfig
+from ragen_trl import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.config.checks import REFUSED
 from ragen_trl.config.options import check_range
 from ragen_trl.errors import OptionError
@@ -76,28 +77,6 @@ def test_an_option_of_trl_that_rollouts_do_not_honour_is_refused(name: str) -> N
 
 
 ONE: dict[str, Any] = {"num_generations": 1, "advantage": "gae"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_generations": 3}, r"generation_batch_size \(8\) must be divisible by num_generations \(3\)"),
-        # Groups of one, which TRL refuses and a critic does not need, must not hide what else TRL refuses.
-        ({**ONE, "generation_batch_size": 8, "steps_per_generation": 1}, "can not be both configured"),
-        ({**ONE, "generation_batch_size": 9}, "must be divisible by the global batch size"),
-        ({**ONE, "num_generations_eval": 3, "do_eval": True, "eval_strategy": "steps", "eval_steps": 1}, "for eval"),
-        ({"num_generations": 1}, "num_generations is 1; a group needs at least 2"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused_whatever_the_group(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(**options)
-
-
-def test_a_critic_needs_no_groups() -> None:
-    assert config(**ONE).groups_per_generation == 8
-
-
 EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
 
@@ -111,11 +90,22 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
             for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda")
         ],
         ({"seed": 2**32}, "seed is 4294967296"),
+        # A value of another kind is not read as true.
+        ({"log_kl": "false"}, "log_kl is 'false'; give True or False"),
+        ({"think": 1}, "think is 1; give True or False"),
+        ({"env_weights": "1,2"}, "env_weights is '1,2'; give a list"),
+        ({"system_prompt": 3}, "system_prompt is 3; give a text"),
         ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
+        ({"num_generations": 1}, "num_generations is 1; a group needs at least 2"),
+        ({"num_generations": 3}, r"generation_batch_size \(8\) must be divisible by num_generations \(3\)"),
+        # Groups of one, which TRL refuses and a critic does not need, must not hide what else TRL refuses.
+        ({**ONE, "generation_batch_size": 8, "steps_per_generation": 1}, "can not be both configured"),
+        ({**ONE, "generation_batch_size": 9}, "must be divisible by the global batch size"),
+        ({**ONE, "num_generations_eval": 3, "do_eval": True, "eval_strategy": "steps", "eval_steps": 1}, "for eval"),
+        ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high is 0.28, by which loss_type 'cispo' bounds"),
         ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
         ({"advantage": "gigpo", "scale_rewards": "batch"}, "which advantage 'gigpo' does not have"),
-        ({**ONE, "filter_ratio": 0.5}, "need groups to compare"),
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 2, "num_generations": 2}, "does not divide"),
         ({"load_best_model_at_end": True, **EVALUATES}, "metric_for_best_model is 'loss' .*|='eval_success'"),
         (
@@ -129,26 +119,56 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
     ],
 )
 def test_options_that_would_be_silently_wrong_or_fail_late_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(ValueError, match=message):
         config(**changes)
 
 
-def test_an_option_that_merely_has_no_effect_is_taken() -> None:
+def test_what_merely_has_no_effect_is_taken_and_a_critic_needs_no_groups() -> None:
     assert config(gamma=0.5, critic_epochs=2, step_weight=0.5, image_size=200, log_kl=True, beta=0.1).gamma == 0.5
+    assert config(**ONE).groups_per_generation == 8
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator computes in bfloat16 itself")
+def test_bfloat16_without_a_gpu_is_computed_on_the_cpu() -> None:
+    args = StarPOConfig(output_dir="unused", bf16=True, report_to="none")
+    assert args.use_cpu and args.bf16
+    args = StarPOConfig(output_dir="unused", report_to="none")
+    assert not args.use_cpu and not args.bf16
+
+
+def test_starpo_and_starpo_s_have_the_defaults_of_the_papers() -> None:
+    plain, stable = StarPOConfig(output_dir="x", bf16=False), StarPOSConfig(output_dir="x", bf16=False)
+    assert (plain.filter_ratio, plain.beta, plain.epsilon, plain.epsilon_high) == (1.0, 0.001, 0.2, None)
+    assert (stable.filter_ratio, stable.beta, stable.epsilon, stable.epsilon_high) == (0.25, 0.0, 0.2, 0.28)
+    assert (plain.groups_per_generation, plain.num_generations, plain.num_rollouts) == (8, 16, 200)
+    assert (plain.max_turns, plain.max_actions_per_turn, plain.max_actions, plain.format_penalty) == (5, 5, 10, -0.1)
+
+
+def test_astar_po_has_the_defaults_of_the_paper() -> None:
+    """β₁ 0.5 and β₂ 0.001 for rewards of 0 and 1, so in return ranges; N = 8; one trajectory; 1e-6; a batch of 128."""
+    args: Any = AStarPOConfig(output_dir="unused", bf16=False, use_cpu=True)
+    assert (args.beta1, args.beta2, args.reference_samples) == (0.5, 1e-3, 8)
+    assert (args.num_generations, args.groups_per_generation, args.generation_batch_size) == (1, 128, 128)
+    assert (args.learning_rate, args.lr_scheduler_type, args.max_grad_norm) == (1e-6, "constant", 1.0)
+    assert (args.temperature, args.top_p, args.top_k) == (1.0, 1.0, 0)
+    assert (args.beta, args.kl_coef, args.entropy_coef, args.steps_per_rollout) == (0.0, 0.0, 0.0, 1)
+    assert (args.num_train_seeds, args.num_rollouts, args.filter_ratio) == (256, 200, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "kind"),
+    ("changes", "message"),
     [
-        ("log_kl", "false", "True or False"),
-        ("whiten_advantages", "off", "True or False"),
-        ("think", 1, "True or False"),
-        ("env_weights", "1,2", "a list"),
-        ("system_prompt", 3, "a text"),
-        ("max_turns", True, "a whole number"),
-        ("max_turns", "5", "a whole number"),
+        ({"num_iterations": 2}, "2 updates in 2 passes.*set num_iterations to 1"),
+        ({"steps_per_generation": 64}, "2 updates.*leave steps_per_generation unset"),
+        ({"beta": 0.001}, "beta is 0.001.*beta2, kl_coef"),
+        ({"advantage": "gae"}, "advantage is 'gae'"),
+        ({"vllm_importance_sampling_correction": True}, "leave False"),
+        ({"filter_ratio": 0.25}, "filter_ratio 0.25.*raise num_generations"),
+        ({"max_refills": 3, "num_generations": 4, "num_train_seeds": None}, "max_refills is 3.*set num_train_seeds"),
+        ({"max_reference_samples": 4}, "max_reference_samples is 4, below reference_samples 8; raise it"),
     ],
+    ids=str,
 )
-def test_a_value_of_another_kind_is_refused_and_not_read_as_true(name: str, value: Any, kind: str) -> None:
-    with pytest.raises(OptionError, match=f"{name} is {value!r}; give {kind}"):
-        StarPOConfig(**{**SMALL, name: value})
+def test_astar_po_refuses_what_cannot_be_with_a_remedy(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        AStarPOConfig(output_dir="unused", bf16=False, use_cpu=True, **changes)

@@ -1,5 +1,6 @@
-"""Published settings by name: what they set, and what wins over them."""
+"""Published settings by name: what they set, what wins over them; and what holds for the embedded model alone."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 
 from ragen_trl.cli.options import parse
 from ragen_trl.config.options import RunArguments, WarmStartConfig
-from ragen_trl.config.recipes import PRESETS, options_for, read_options
+from ragen_trl.config.recipes import PRESETS, defaults, is_embedded, options_for, read_options
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
-EMBEDDED, OTHER = [], ["--model", "Qwen/Qwen2.5-0.5B-Instruct"]
+LAKE, ANOTHER = "ragen/FrozenLake-v0", "Qwen/Qwen2.5-0.5B-Instruct"
+EMBEDDED, OTHER = [], ["--model", ANOTHER]
 
 
 def read(*argv: str, **given: Any) -> dict[str, Any]:
@@ -58,3 +61,18 @@ def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name
 def test_the_command_line_wins_over_a_preset() -> None:
     found = read("--learning_rate", "3e-6", **preset("ragen"))
     assert [found[name] for name in ("learning_rate", "advantage")] == [3e-6, "gae"]
+
+
+def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_path: Path) -> None:
+    """A warm-started folder was once trained with the options of a model 5000 times as large, and learnt nothing."""
+    own = str(tmp_path / "own")
+    build_tiny_model(build_tiny_tokenizer()).save_pretrained(own)
+    assert is_embedded(None) and is_embedded(own)
+    assert defaults(LAKE, own) == defaults(LAKE, None)
+    assert defaults(LAKE, own, "starpo", "gae")["critic_learning_rate"] == 1e-3
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    for model in (str(other), ANOTHER, str(tmp_path / "nothing")):
+        assert not is_embedded(model)
+        assert "learning_rate" not in defaults(LAKE, model)

@@ -24,7 +24,7 @@ from tests.support.ragen_trl.critics import (
 )
 from tests.support.ragen_trl.trainers import small_model
 
-POLICIES = {"model": small_model, "adapter": lambda: lora_policy(warm=True)}
+POLICIES = {"model": small_model, "adapter": lora_policy}
 
 
 @pytest.fixture(params=POLICIES)
@@ -39,9 +39,7 @@ def test_a_column_holds_what_the_tokens_before_it_are_worth(build: Any) -> None:
     for row, trajectory in enumerate(rows):
         tokens, first = trajectory.token_ids, len(trajectory.turns[0].prompt_ids)
         acted = trajectory.action_mask
-        expected = [
-            value_after(critic, tokens[:place]) if acted[place] else 0.0 for place in range(first, len(tokens))
-        ]
+        expected = [value_after(critic, tokens[:place]) if acted[place] else 0.0 for place in range(first, len(tokens))]
         assert values[row, : len(expected)].tolist() == pytest.approx(expected, abs=1e-5)
         assert not values[row, len(expected) :].any()
         beyond = value_after(critic, tokens + trajectory.next_prompt_ids) if row != 1 else 0.0
@@ -159,7 +157,7 @@ def state(policy: PeftModel) -> dict[str, Any]:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"use_dora": True}, {"modules_to_save": ["embed_tokens"]}], ids=str)
 def test_a_policy_with_an_adapter_does_not_notice_the_critic(settings: dict[str, Any], training: bool) -> None:
-    policy = lora_policy(warm=True, **settings)
+    policy = lora_policy(**settings)
     if not settings:
         policy.add_adapter("ref", policy.peft_config["default"])  # frozen, as TRL's reference is
     policy.train(training)
@@ -177,7 +175,7 @@ def test_a_policy_with_an_adapter_does_not_notice_the_critic(settings: dict[str,
 
 
 def test_a_critic_on_an_adapter_begins_as_a_copy_of_it() -> None:
-    policy = lora_policy(warm=True)
+    policy = lora_policy()
     adapter = [value.detach().clone() for value in policy.parameters() if value.requires_grad]
     *copied, _, _ = weights(make_critic(policy))  # without weight and bias of the head
     assert all(torch.equal(own, copy) and bool(own.any()) for own, copy in zip(adapter, copied, strict=True))

@@ -25,7 +25,7 @@ from ragen_trl.credit.estimators import (
     uncertain_groups,
 )
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.trainers import made_up, rollout_of
+from tests.support.ragen_trl.trainers import made_up, on_cpu, rollout_of
 
 LONG = made_up((2, 2, 0.5), (1, 1, 1.0), states=["start", "left"], terminated=False, truncated=True, limit="context")
 SHORT = made_up((1, 3, -1.0), states=["start"])
@@ -33,10 +33,6 @@ SHORT = made_up((1, 3, -1.0), states=["start"])
 VALUES = torch.tensor([[0.1, 0.2, 99.0, 0.3], [0.5, 0.5, 0.5, 0.0]])
 TURNS = torch.tensor([[0, 0, -1, 1], [0, 0, 0, -1]])
 AFTER = torch.tensor([0.4, 0.0])  # LONG was cut off by the context
-
-
-def config(**options: Any) -> StarPOConfig:
-    return StarPOConfig(output_dir="unused", **{"bf16": False, "use_cpu": True, "report_to": "none", **options})
 
 
 class FakeCritic:
@@ -60,7 +56,7 @@ def credit_of(advantage: str, **options: float) -> Any:
     """The advantages of both trajectories, by their own rewards."""
     rewards = torch.tensor([[0.5, 1.0], [-1.0, 0.0]])
     assert torch.equal(turn_columns([LONG, SHORT]), TURNS)
-    return critic_credit(TURNS, rewards, VALUES, AFTER, config(advantage=advantage, **options))
+    return critic_credit(TURNS, rewards, VALUES, AFTER, on_cpu(advantage=advantage, **options))
 
 
 def test_token_gae_by_hand() -> None:
@@ -92,7 +88,7 @@ def test_bi_level_gae_by_hand() -> None:
 
 def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> None:
     """Each process whitens its own row by the moments of both."""
-    args = config(advantage="gae")
+    args = on_cpu(advantage="gae")
     expected = whiten(credit_of("gae")[0], TURNS >= 0)
     moments: list[torch.Tensor] = []
 
@@ -109,13 +105,14 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
     torch.testing.assert_close(run(1, lambda _: both), expected[1:, :3])
 
 
-@pytest.mark.parametrize("limit", ["turns", "actions", "env", "context"])
+@pytest.mark.parametrize("limit", ["turns", "actions", "env", "context", "crash", "timeout"])
 @pytest.mark.parametrize("bootstrap", ["unseen", "all", "none"])
 def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
     for told in (False,) if limit == "context" else (True, False):  # calls of tools are told of no limit
         cut = made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit)
         cut = replace(cut, turns=(replace(cut.turns[0], info={"limit_is_told": told}),))
-        assert goes_on(cut, bootstrap) == (bootstrap == "all" or (bootstrap == "unseen" and not told))
+        valued = bootstrap == "all" or (bootstrap == "unseen" and not told)
+        assert goes_on(cut, bootstrap) == (valued and limit not in ("crash", "timeout"))  # then there is no state
     assert not goes_on(made_up((1, 1, 0.0)), bootstrap)
     both = made_up((1, 1, 0.0), terminated=True, truncated=True, limit=limit)  # the task's end is an end
     assert not goes_on(both, bootstrap)
@@ -123,7 +120,7 @@ def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
 
 def test_gigpo_by_hand() -> None:
     """Returns 1.5 and -1: ±1.25 as whole episodes. From "start" the step returns are 0.5 + 0.5 · 1 and -1: ±1."""
-    args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards="none")
+    args = on_cpu(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards="none")
     columns = advantages_in_groups(rollout_of([LONG, SHORT], 2), args)
     torch.testing.assert_close(columns, torch.tensor([[3.25, 3.25, 0.0, 1.25], [-3.25, -3.25, -3.25, 0.0]]))
 
@@ -141,7 +138,7 @@ def test_mt_grpo_pays_an_outcome_once() -> None:
         made_up((1, 1, 0.0), (1, 1, 0.0)),
         made_up((1, 1, 0.0), (1, 1, 0.0)),
     ]
-    found = advantages_in_groups(rollout_of(played, 4), config(advantage="mt_grpo", step_weight=0.5))
+    found = advantages_in_groups(rollout_of(played, 4), on_cpu(advantage="mt_grpo", step_weight=0.5))
     first, later, outcome = 2 / 3**0.5, -1 / 3**0.5, 0.5 * 3**0.5 / 2
     expected = [
         [first + outcome, 0.0, outcome],
@@ -158,7 +155,7 @@ def test_mt_grpo_pays_an_outcome_once() -> None:
 def of_groups(groups: int, **options: Any) -> StarPOConfig:
     """A rollout of so many groups of 2."""
     size = {"per_device_train_batch_size": 2 * groups, "gradient_accumulation_steps": 1, "num_generations": 2}
-    return config(**size, **options)
+    return on_cpu(**size, **options)
 
 
 def groups_of(spreads: list[float], envs: str = "") -> RolloutBatch:

@@ -89,17 +89,6 @@ def test_samples_of_a_start_state_by_hand() -> None:
     assert result.in_words().endswith("(n=5, 2 a start state), pass@2 1.000 [0.342, 1.000]")
 
 
-def test_a_bandit_of_known_chances_has_the_pass_at_k_that_they_imply() -> None:
-    """Random play in Bandit picks the better arm with 1/2, alike from every start: pass@k is 1 - 2^-k."""
-    one_shot = config(max_turns=1, max_actions_per_turn=1, max_actions=1)
-    found = evaluate("random", "ragen/Bandit-v0", one_shot, episodes=200, samples=4)
-    assert found.n == 800
-    for k in (1, 2, 4):
-        low, high = found.pass_at_k[str(k)]["low"], found.pass_at_k[str(k)]["high"]
-        assert low < 1 - 0.5**k < high
-        assert high - low < 0.12
-
-
 @pytest.mark.parametrize("policy", ["random", "oracle"])
 def test_the_same_call_twice_agrees_whatever_the_batches(policy: str) -> None:
     first = evaluate(policy, LAKE, config(), episodes=30)

@@ -6,108 +6,102 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
 from ragen_trl.config.options import WarmStartConfig
+from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, demonstrate, to_examples, warm_start
+from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.environments import EnvPool, env_specs
+from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
+from tests.support.ragen_trl.trainers import TOKENIZER, on_cpu
 
 LAKE = "ragen/FrozenLake-v0"
+CHAT = Chat(TOKENIZER, reply_prefix="<answer>")
 FIRM: dict[str, Any] = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}}
 
 
 def config(**values: Any) -> StarPOConfig:
-    quiet = {"bf16": False, "use_cpu": True, "report_to": "none"}
-    return StarPOConfig(output_dir="unused", **{"think": False, **quiet, **FIRM, **values})
+    return on_cpu(**{"think": False, **FIRM, **values})
 
 
-@pytest.fixture
-def chat(tiny_tokenizer: PreTrainedTokenizerFast) -> Chat:
-    return Chat(tiny_tokenizer, reply_prefix="<answer>")
+def played(count: int, noise: float, args: StarPOConfig | None = None, **values: Any) -> list[Trajectory]:
+    return demonstrate(LAKE, args or config(), CHAT, WarmStartConfig(count, noise, **values))
 
 
-def played(chat: Chat, count: int, noise: float, args: StarPOConfig | None = None, **values: Any) -> list[Trajectory]:
-    return demonstrate(LAKE, args or config(), chat, WarmStartConfig(count, noise, **values))
-
-
-def test_demonstrations_use_seeds_of_their_own_and_are_repeatable(chat: Chat) -> None:
-    first, again, other = played(chat, 5, 0.5), played(chat, 5, 0.5), played(chat, 5, 0.5, config(seed=1))
+def test_demonstrations_use_seeds_of_their_own_and_are_repeatable() -> None:
+    first, again, other = played(5, 0.5), played(5, 0.5), played(5, 0.5, config(seed=1))
     assert [trajectory.seed for trajectory in first] == list(range(WARM_START, WARM_START + 5))
     assert first == again
     assert [t.token_ids for t in first] != [t.token_ids for t in other]
     assert WARM_START > EVALUATION_END
 
 
-def test_labels_by_hand() -> None:
-    turns = (Turn((1, 2), (3, 4), (), "", "", 0.0), Turn((5,), (6,), (), "", "", 0.0))
-    examples = to_examples([Trajectory(turns, seed=0)])
-    assert examples[0] == {"input_ids": [1, 2, 3, 4, 5, 6], "labels": [-100, -100, 3, 4, -100, 6]}
-
-
-def test_labels_are_the_reply_tokens_and_nothing_else(chat: Chat) -> None:
-    trajectories = played(chat, 20, 0.5)
+def test_labels_are_the_reply_tokens_and_nothing_else() -> None:
+    trajectories = played(20, 0.5)
     for trajectory, example in zip(trajectories, to_examples(trajectories), strict=True):
         assert example["input_ids"] == list(trajectory.token_ids)
         learnt = [label for label in example["labels"] if label != -100]
         assert learnt == [token for turn in trajectory.turns for token in turn.reply_ids]
-        text = chat.tokenizer.decode(learnt)
+        text = CHAT.tokenizer.decode(learnt)
         assert text == "".join(turn.reply.removeprefix("<answer>") + "<|im_end|>" for turn in trajectory.turns)
 
 
 SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
 
 
-def start(tokenizer: PreTrainedTokenizerFast, folder: Path, options: WarmStartConfig = SHORT) -> Path:
-    model = build_tiny_model(tokenizer, hidden_size=32, num_layers=1)
-    return warm_start(model, tokenizer, LAKE, config(), options, folder)
+def begin(folder: Path, options: WarmStartConfig = SHORT, seed: int = 0, of_model: int = 0, eps: float = 1e-6) -> Path:
+    model = build_tiny_model(TOKENIZER, of_model, hidden_size=32, num_layers=1)
+    model.config.rms_norm_eps = eps
+    return warm_start(model, TOKENIZER, LAKE, config(seed=seed), options, folder)
 
 
-def test_the_folder_holds_model_tokenizer_and_a_note(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    folder = start(tiny_tokenizer, tmp_path / "warm")
+def test_the_folder_holds_model_tokenizer_and_a_note(tmp_path: Path) -> None:
+    folder = begin(tmp_path / "warm")
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]
     note = {"demonstrations": 32, "noise": 0.0, "successes": 32, "updates": 4}
     assert json.loads((folder / "warm_start.json").read_text()) == note
     model = AutoModelForCausalLM.from_pretrained(folder)
-    fresh = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
+    fresh = build_tiny_model(TOKENIZER, hidden_size=32, num_layers=1)
     pairs = zip(model.parameters(), fresh.parameters(), strict=True)
     assert all(not torch.equal(learnt, before) for learnt, before in pairs)
     text = "State:\nP_\n_G"
-    assert AutoTokenizer.from_pretrained(folder)(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+    assert AutoTokenizer.from_pretrained(folder)(text)["input_ids"] == TOKENIZER(text)["input_ids"]
 
 
-def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path) -> None:
     options = WarmStartConfig(32, 0.0, demo_batch_size=8, demo_lora_r=2)
-    folder = start(tiny_tokenizer, tmp_path / "warm", options)
+    folder = begin(tmp_path / "warm", options)
     assert not (folder / "adapter_config.json").exists()
-    fresh = dict(build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1).named_parameters())
+    fresh = dict(build_tiny_model(TOKENIZER, hidden_size=32, num_layers=1).named_parameters())
     learnt = dict(AutoModelForCausalLM.from_pretrained(folder).named_parameters())
     changed = {name for name, value in learnt.items() if not torch.equal(value, fresh[name])}
     assert changed == {name for name in fresh if "proj.weight" in name}
 
 
-def test_packed_demonstrations_make_the_step_of_single_rows(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "packed"))
+def test_packed_demonstrations_make_the_step_of_single_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "packed"))
 
     monkeypatch.setattr("ragen_trl.imitation.fine_tuning.can_share_prefixes", lambda *_: False)
-    plain = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "plain"))
+    plain = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the former folder was deleted in place, so that a kill left a part of it to be read as whole."""
     target = tmp_path / "warm"
@@ -124,7 +118,7 @@ def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
 
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        start(tiny_tokenizer, target)
+        begin(target)
     assert not target.exists() or (target / "model.safetensors").exists()
 
 
@@ -132,12 +126,12 @@ def thought_of(reply: str) -> str:
     return reply.removeprefix("<think>").partition("</think>")[0]
 
 
-def test_thoughts_are_learnt_and_change_no_action(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_thoughts_are_learnt_and_change_no_action() -> None:
     silent, spoken = (
         demonstrate(
             LAKE,
             config(think=think, env_kwargs={}),
-            Chat(tiny_tokenizer, reply_prefix="<think>" if think else "<answer>"),
+            Chat(TOKENIZER, reply_prefix="<think>" if think else "<answer>"),
             WarmStartConfig(24, 0.5),
         )
         for think in (False, True)
@@ -145,7 +139,7 @@ def test_thoughts_are_learnt_and_change_no_action(tiny_tokenizer: PreTrainedToke
     moves = [[[turn.info["actions"] for turn in one.turns] for one in told] for told in (silent, spoken)]
     assert moves[0] == moves[1]
     first = to_examples(spoken)[0]
-    learnt = tiny_tokenizer.decode([label for label in first["labels"] if label != -100])
+    learnt = TOKENIZER.decode([label for label in first["labels"] if label != -100])
     assert thought_of(spoken[0].turns[0].reply) in learnt
     texts = [thought_of(turn.reply) for one in spoken for turn in one.turns]
     assert len(set(texts)) > 0.7 * len(texts)
@@ -181,19 +175,6 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Updates]:
     return counted
 
 
-def begin(
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    options: WarmStartConfig = SHORT,
-    seed: int = 0,
-    of_model: int = 0,
-    eps: float = 1e-6,
-) -> Path:
-    model = build_tiny_model(tokenizer, of_model, hidden_size=32, num_layers=1)
-    model.config.rms_norm_eps = eps
-    return warm_start(model, tokenizer, LAKE, config(seed=seed), options, folder)
-
-
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
 
@@ -215,15 +196,15 @@ def same(one: Path, other: Path) -> bool:
     ids=["all weights", "lora", "held out"],
 )
 def test_it_goes_on_and_ends_where_an_unbroken_one_does(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, options: WarmStartConfig
+    tmp_path: Path, updates: Updates, options: WarmStartConfig
 ) -> None:
-    whole = begin(tiny_tokenizer, tmp_path / "whole", options)
+    whole = begin(tmp_path / "whole", options)
     needed, updates.made, updates.stop_before = updates.made, 0, updates.made - 1
     with pytest.raises(Stopped):
-        begin(tiny_tokenizer, tmp_path / "broken", options)
+        begin(tmp_path / "broken", options)
     assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["broken.checkpoints"]
     updates.stop_before = -1
-    broken = begin(tiny_tokenizer, tmp_path / "broken", options)
+    broken = begin(tmp_path / "broken", options)
     assert updates.made == needed and same(broken, whole)
     assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
 
@@ -239,25 +220,88 @@ def test_it_goes_on_and_ends_where_an_unbroken_one_does(
     ],
     ids=["rate", "demonstrations", "seed", "model", "its configuration"],
 )
-def test_another_one_begins_anew(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, other: dict[str, Any]
-) -> None:
+def test_another_one_begins_anew(tmp_path: Path, updates: Updates, other: dict[str, Any]) -> None:
     updates.stop_before = 2
     with pytest.raises(Stopped):
-        begin(tiny_tokenizer, tmp_path / "warm")
+        begin(tmp_path / "warm")
     updates.made, updates.stop_before = 0, -1
-    begin(tiny_tokenizer, tmp_path / "warm", **other)
+    begin(tmp_path / "warm", **other)
     assert updates.made == 4
 
 
-def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
-    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates
-) -> None:
-    whole = begin(tiny_tokenizer, tmp_path / "whole")
+def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(tmp_path: Path, updates: Updates) -> None:
+    whole = begin(tmp_path / "whole")
     updates.stop_before = 3
     with pytest.raises(Stopped):
-        begin(tiny_tokenizer, tmp_path / "broken")
+        begin(tmp_path / "broken")
     (state,) = (tmp_path / "broken.checkpoints").glob("checkpoint-3/trainer_state.json")
     state.write_text(state.read_text()[:-10])
     updates.made, updates.stop_before = 0, -1
-    assert same(begin(tiny_tokenizer, tmp_path / "broken"), whole) and updates.made == 4
+    assert same(begin(tmp_path / "broken"), whole) and updates.made == 4
+
+
+# Episodes that others played: which are kept, and in what tokens
+
+SEEDS = range(20_000, 20_012)
+
+
+def half_right(env: TurnEnv, random: np.random.Generator) -> str:
+    """Two actions of the oracle, or of chance."""
+    assert isinstance(env, AgentTurns)
+    return env.format_reply(demonstration(env, env.actions_left, 2, random, 0.5))
+
+
+def everything(trajectory: Trajectory) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("taught_with_tokens", [False, True])
+@pytest.mark.parametrize("contexts", [{"window_turns": 1}, {"window_turns": 2}, {"context": "actions_so_far"}], ids=str)
+def test_contexts_are_those_of_the_model_that_learns(contexts: dict[str, Any], taught_with_tokens: bool) -> None:
+    """Regression: a text policy's had one context that grew; another model's kept contexts in its own tokens."""
+    args = config(max_actions_per_turn=1, **contexts)
+    teacher = Chat(TOKENIZER, system_prompt="You teach.", reply_prefix="<answer>") if taught_with_tokens else None
+    told = demonstrations_from(ScriptedPolicy(half_right, teacher), LAKE, args, CHAT, SEEDS, everything)
+    pool = EnvPool(args)
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in SEEDS]
+    played = pool.play(pool.take(env_specs(LAKE, args) * len(starts)), ScriptedPolicy(half_right, CHAT), starts)
+    assert [trajectory.turns for trajectory in told] == [trajectory.turns for trajectory in played]
+    assert max(len(trajectory.segments) for trajectory in told) > 2
+    assert all(trajectory.next_context_ids is None and not trajectory.next_prompt_ids for trajectory in told)
+
+
+def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path) -> None:
+    """The episodes of a failing row are never kept, whatever `keep` says."""
+
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        return Fault(400) if payload["messages"] == server.asked[0]["messages"] else None
+
+    def collected() -> list[Trajectory]:
+        client = ApiClient(server.url, "", retries=0, concurrency=1)
+        with ApiPolicy("m", Sampling(50), client, cache=ApiCache(tmp_path / "cache.sqlite")) as policy:
+            return demonstrations_from(policy, LAKE, config(max_turns=3), CHAT, SEEDS, everything)
+
+    with OpenAIServer(lambda payload: "<answer>Down || Right</answer>", fault) as server:
+        first = collected()
+        asked = len(server.asked)
+        again = collected()
+    assert first == again
+    assert [trajectory.seed for trajectory in first] == list(SEEDS)[1:]
+    assert len(server.asked) == asked + 1  # what failed
+    assert {turn.reply for trajectory in first for turn in trajectory.turns} == {"<answer>Down || Right</answer>"}
+
+
+def test_warm_start_learns_from_ready_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def spy(trajectories: Any) -> Any:
+        seen.extend(trajectories)
+        return to_examples(trajectories)
+
+    monkeypatch.setattr("ragen_trl.imitation.fine_tuning.to_examples", spy)
+    ready = demonstrations_from(ScriptedPolicy(half_right), LAKE, config(), CHAT, SEEDS)
+    model, learning = build_tiny_model(TOKENIZER, hidden_size=32, num_layers=1), WarmStartConfig(demo_batch_size=4)
+    folder = warm_start(model, TOKENIZER, LAKE, config(), learning, tmp_path / "m", ready)
+    note = json.loads((folder / "warm_start.json").read_text())
+    assert note == {"demonstrations": len(ready), "successes": len(ready), "updates": -(-len(ready) // 4)}
+    assert seen == ready

@@ -5,24 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from ragen_trl import CollapseMonitor
 from ragen_trl.monitoring import collapse_monitor
 from ragen_trl.monitoring.collapse_monitor import rollout_measures
 from ragen_trl.monitoring.mutual_information import ThoughtPair
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import (
-    SMALL,
-    TOKENIZER,
-    rollout_of,
-    small_model,
-    small_trainer,
-)
+from tests.support.ragen_trl.trainers import TOKENIZER, plain_trainer, rollout_of, small_trainer
 
 DEPENDENCE = {"mi", "mi_sequence", "mi_bound", "mi_retrieval", "mi_chance", "mi_seconds"}
 
@@ -40,14 +33,6 @@ class Story(TrainerCallback):
 
 def letters(completions: list[str], **_: Any) -> list[float]:
     return [float(len(completion) % 3) for completion in completions]
-
-
-def plain_trainer(folder: Path, **changes: Any) -> GRPOTrainer:
-    ours = {"think", "max_turns", "max_reply_length"}
-    options = {name: value for name, value in SMALL.items() if name not in ours}
-    args = GRPOConfig(output_dir=str(folder), **{**options, "max_completion_length": 8, **changes})
-    rows = Dataset.from_dict({"prompt": [f"Go to {place}." for place in range(8)]})
-    return GRPOTrainer(small_model(), letters, args, train_dataset=rows, processing_class=TOKENIZER)
 
 
 def logged(trainer: GRPOTrainer) -> list[set[str]]:
@@ -77,7 +62,8 @@ def test_a_plain_grpo_trainer_is_measured_by_its_completions(tmp_path: Path, mon
         measured.extend(pairs)
 
     monkeypatch.setattr(collapse_monitor, "measured_dependence", measure)
-    trainer = plain_trainer(tmp_path, max_steps=2)
+    places = [f"Go to {place}." for place in range(8)]
+    trainer = plain_trainer(tmp_path, letters, places, max_steps=2, max_completion_length=8)
     trainer.add_callback(CollapseMonitor(trainer, mi_every=2))
     trainer.train()
     first, second = logged(trainer)
@@ -151,21 +137,6 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-class Exchange:
-    """Stands in for the exchange of objects between processes, which take their turns here, twice each."""
-
-    def __init__(self) -> None:
-        self.sent: dict[int, list[Any]] = {0: [], 1: []}
-        self.process, self.call, self.replay = 0, 0, False
-
-    def __call__(self, mine: list[Any]) -> list[Any]:
-        if not self.replay:
-            self.sent[self.process].append(mine)
-            return mine * 2
-        self.call += 1
-        return self.sent[0][self.call - 1] + self.sent[1][self.call - 1]
-
-
 def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three groups of four, the second one half here and half there."""
     generator = torch.Generator().manual_seed(0)
@@ -176,12 +147,13 @@ def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
 
     played = [Trajectory((said(int(torch.randint(9, (), generator=generator))),), seed=0) for _ in range(12)]
     alone = rollout_measures(rollout_of(played, 4))
-    exchange = Exchange()
-    monkeypatch.setattr(collapse_monitor, "gather_object", exchange)
-    for exchange.replay in (False, True):
-        for exchange.process in (0, 1):
-            exchange.call = 0
-            found = rollout_measures(rollout_of(played, 4, processes=2, process=exchange.process))
-            if exchange.replay:
-                assert found == pytest.approx(alone, abs=1e-12)
+    sent: list[list[Any]] = [[], []]
+    for process, mine in enumerate(sent):
+        monkeypatch.setattr(collapse_monitor, "gather_object", lambda part, mine=mine: mine.append(part) or part * 2)
+        rollout_measures(rollout_of(played, 4, processes=2, process=process))
+    for process in (0, 1):
+        both = iter([one + other for one, other in zip(*sent, strict=True)])
+        monkeypatch.setattr(collapse_monitor, "gather_object", lambda part, both=both: next(both))
+        found = rollout_measures(rollout_of(played, 4, processes=2, process=process))
+        assert found == pytest.approx(alone, abs=1e-12)
     assert 0 < alone["identical_replies"] < 1

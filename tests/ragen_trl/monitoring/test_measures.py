@@ -1,11 +1,23 @@
-"""Thoughts, and likeness of replies, by hand."""
+"""Thoughts and likeness of replies, by hand; the mutual information of thoughts and prompts, by slow loops."""
+
+import math
+from typing import Any
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from ragen_trl.monitoring import mutual_information
 from ragen_trl.monitoring.collapse_monitor import rollout_measures
-from ragen_trl.monitoring.mutual_information import ThoughtPair, thought_pair
+from ragen_trl.monitoring.mutual_information import (
+    ThoughtPair,
+    measured_dependence,
+    prompt_dependence,
+    thought_logprobs,
+    thought_pair,
+)
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of
+from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of, small_model
 
 
 def turn(reply: str, *actions: str) -> Turn:
@@ -36,12 +48,6 @@ def test_a_thought_is_what_stands_between_its_tags(
     assert thought_pair((len(pieces),), reply, texts.__getitem__) == expected
 
 
-def test_the_thought_of_a_reply_that_a_template_opened_ends_at_its_tag() -> None:
-    prompt, reply = TOKENIZER.encode("Up"), TOKENIZER.encode("é é</think><answer>Up</answer>")
-    pair = thought_pair(prompt, reply, lambda token: str(TOKENIZER.decode([token])))
-    assert pair == ThoughtPair(tuple(prompt), tuple(TOKENIZER.encode("é é")))
-
-
 def test_the_echo_is_within_groups() -> None:
     up, down, words = turn("a", "Up"), turn("b", "Down"), turn("c", "Up")
     alike = [up, up, up, words]  # 3 of 6 pairs say the same
@@ -51,3 +57,69 @@ def test_the_echo_is_within_groups() -> None:
     assert found["actions_per_turn"] == 1.0
     assert found["identical_replies"] == pytest.approx((3 / 6 + 2 / 6) / 2)
     assert "identical_replies" not in rollout_measures(rollout_of(played, 1))
+
+
+# The mutual information of thoughts and prompts
+
+
+def slow(logprobs: list[list[float]], lengths: list[int], own: list[int]) -> tuple[float, float]:
+    """The equations, thought by thought: nats per token, nats per thought."""
+    per_thought = []
+    for row, place in zip(logprobs, own, strict=True):
+        per_thought.append(row[place] - math.log(sum(math.exp(value) for value in row) / len(row)))
+    per_token = [value / length for value, length in zip(per_thought, lengths, strict=True)]
+    return sum(per_token) / len(own), sum(per_thought) / len(own)
+
+
+def test_the_equation_agrees_with_a_slow_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs = -5 * torch.rand(6, 3, generator=generator, dtype=torch.float64)
+    lengths, own = [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 2, 2]
+    found = prompt_dependence(logprobs, torch.tensor(lengths), torch.tensor(own))
+    expected = slow(logprobs.tolist(), lengths, own)
+    assert (found["mi"], found["mi_sequence"]) == pytest.approx(expected, abs=1e-9)
+    entropies = found["mi_marginal_entropy"] - found["mi_conditional_entropy"]
+    assert entropies == pytest.approx(found["mi_sequence"], abs=1e-12)
+
+
+def mistral() -> PreTrainedModel:
+    """A small random model that sees four tokens back."""
+    shape = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 4}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model("mistral", **shape), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("make", [small_model, mistral])
+def test_a_prompt_read_once_scores_like_prompt_and_thought_together(make: Any) -> None:
+    """Contract with transformers: a filled cache can be repeated over a batch."""
+    model = make().eval()
+    prompt, thoughts = (5, 6, 7, 8), [(9,), (10, 11, 12), (13, 14), (9, 9, 9, 9, 9)]
+    found = thought_logprobs(model, prompt, thoughts, temperature=0.7)
+    for place, thought in enumerate(thoughts):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *thought]])).logits[0].float() / 0.7
+        logprobs = logits.log_softmax(dim=1)
+        alone = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(thought))
+        assert found[place].item() == pytest.approx(alone, abs=1e-4)
+
+
+def test_a_thought_that_comes_several_times_is_scored_once_and_counts_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = [ThoughtPair((5, 6), (8, 9)), ThoughtPair((7,), (8, 9)), ThoughtPair((5, 7), (10,))]
+    scored: list[list[tuple[int, ...]]] = []
+    score = mutual_information.thought_logprobs
+
+    def counted(model: Any, prompt: Any, thoughts: list[tuple[int, ...]], *others: Any, **named: Any) -> torch.Tensor:
+        scored.append(thoughts)
+        return score(model, prompt, thoughts, *others, **named)
+
+    monkeypatch.setattr(mutual_information, "thought_logprobs", counted)
+    model = small_model().train()
+    found = measured_dependence(model, pairs, 64)
+    assert model.training  # left in its mode
+    assert scored == [[(8, 9), (10,)]] * 3
+    thoughts = [pair.thought for pair in pairs]
+    logprobs = torch.stack([score(model, pair.prompt, thoughts) for pair in pairs], dim=1)
+    expected = prompt_dependence(logprobs, torch.tensor([2, 2, 1]), torch.arange(3))
+    assert found == pytest.approx(expected, abs=1e-5)

@@ -1,5 +1,6 @@
-"""Episodes by a model on a server: what it is shown, who is asked at the same time, and what a failure ends."""
+"""Episodes by a model on a server over real HTTP: what it is shown, who is asked, and what a failure ends."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from ragen_envs import AgentTurns
 from ragen_envs.reply_format import TAGS
-from ragen_trl.policies.api import BREAK, Answer, ApiCache, ApiClient, ApiPolicy, broken
+from ragen_trl.policies.api import BREAK, Answer, ApiCache, ApiClient, ApiError, ApiPolicy, broken
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -34,11 +35,13 @@ def closing() -> Iterator[None]:
         OPENED.pop().close()
 
 
+def client(server: OpenAIServer, **options: Any) -> ApiClient:
+    OPENED.append(ApiClient(server.url, KEY, **{"backoff": 0.001, **options}))
+    return OPENED[-1]
+
+
 def policy(server: OpenAIServer, **options: Any) -> ApiPolicy:
-    asked = {name: options.pop(name) for name in ("concurrency", "retries", "backoff") if name in options}
-    OPENED.append(ApiClient(server.url, KEY, **{"backoff": 0.001, "retries": 2, **asked}))
-    sampling = options.pop("sampling", Sampling(max_tokens=50, temperature=0.7, top_p=0.9))
-    return ApiPolicy("m", sampling, OPENED[-1], **options)
+    return ApiPolicy("m", Sampling(max_tokens=50, temperature=0.7, top_p=0.9), client(server, retries=2), **options)
 
 
 def quizzes(player: ApiPolicy, *questions: int, max_length: int | None = None) -> list[Trajectory]:
@@ -165,30 +168,19 @@ def counted() -> tuple[list[Payload], OpenAIServer]:
     return answered, OpenAIServer(answer, key=KEY)
 
 
-def test_a_second_time_nothing_is_asked(tmp_path: Path) -> None:
-    answered, server = counted()
-    with server:
-        first = played(server, tmp_path / "cache.sqlite")
-        again = played(server, tmp_path / "cache.sqlite")
-    assert first == again
-    assert len(answered) == 5
-    assert len({turn.reply for episode in first for turn in episode.turns}) == 5
-
-
-def test_another_seed_or_sampling_or_server_is_asked(tmp_path: Path) -> None:
+def test_a_second_time_nothing_is_asked_but_with_another_seed_or_sampling_or_server(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     answered, server = counted()
     with server:
+        first = played(server, path)
+        assert played(server, path) == first
+        assert len(answered) == len({turn.reply for episode in first for turn in episode.turns}) == 5
+        for asked, other in ((10, {"seed": 7}), (15, {"temperature": 0.5}), (20, {"max_tokens": 49})):
+            played(server, path, **other)  # type: ignore[arg-type]
+            assert len(answered) == asked
+    others, server = counted()
+    with server:
         played(server, path)
-        played(server, path, seed=7)
-        assert len(answered) == 10
-        played(server, path, temperature=0.5)
-        assert len(answered) == 15
-        played(server, path, max_tokens=49)
-        assert len(answered) == 20
-    others, other = counted()
-    with other:
-        played(other, path)
     assert len(others) == 5
 
 
@@ -197,19 +189,6 @@ def test_an_answer_is_found_whatever_the_order_of_a_requests_keys(tmp_path: Path
     cache.put({"model": "m", "seed": 1}, Answer("stored", True, 10, 3))
     assert cache.get({"seed": 1, "model": "m"}) == Answer("stored", True)
     assert cache.get({"seed": 2, "model": "m"}) is None
-
-
-def test_a_failure_is_asked_again(tmp_path: Path) -> None:
-    broken = [True]
-
-    def fault(payload: Payload, attempt: int) -> Fault | None:
-        return Fault(500) if broken[0] and len(payload["messages"]) == 5 else None
-
-    with OpenAIServer(fault=fault) as server:
-        assert [episode.limit for episode in played(server, tmp_path / "cache.sqlite")] == ["", "error"]
-        broken[0] = False
-        assert [episode.success for episode in played(server, tmp_path / "cache.sqlite")] == [True, True]
-    assert len(server.asked) == 5 + 1
 
 
 # What a server may read as a control token: the tokens of all families here, and none of what environments show
@@ -239,3 +218,43 @@ def test_messages_of_environments_are_sent_as_they_are(env_id: str) -> None:
 @pytest.mark.parametrize("text", ["x < 3 || y > 2", "[SEP] a [1]", "<b>bold</b> <think></think>", "a <| b", "<|  |>"])
 def test_other_text_stays(text: str) -> None:
     assert broken(text) == text
+
+
+# One request: what is tried again, what is not, and what is said
+
+ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def first(*faults: Fault) -> Any:
+    """These faults, then answers."""
+    return lambda payload, attempt: faults[attempt] if attempt < len(faults) else None
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    faults = [Fault(429), Fault(500), Fault(503), Fault(hangs_up=True), Fault(200), Fault(200, "<html>"), Fault(408)]
+    with OpenAIServer(fault=first(*faults)) as server:
+        asking = client(server, retries=7)
+        assert asking.complete(ASK).text == "hello"
+    assert (asking.counts["requests"], asking.counts["retries"]) == (8, 7)
+    assert len(server.asked) == 8
+
+
+QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insufficient_quota"}}))
+
+
+@pytest.mark.parametrize("fault", [Fault(401, "who?"), QUOTA, Fault(301), Fault(400, "bad seed")])
+def test_what_will_not_pass_is_said_at_once(fault: Fault) -> None:
+    with OpenAIServer(fault=first(fault)) as server:
+        with pytest.raises(ApiError, match=f"{server.url}.*refuses.*leave_out"):
+            client(server).complete(ASK)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 400, 503])
+def test_a_server_that_quotes_the_key_does_not_get_it_into_messages(status: int) -> None:
+    with OpenAIServer(fault=lambda payload, attempt: Fault(status, f"{'x' * 290} {KEY} is wrong")) as server:
+        with pytest.raises(ApiError) as caught:
+            client(server, retries=0).complete(ASK)
+    shown = f"{caught.value} {caught.value!r} {caught.getrepr(showlocals=False)}"
+    assert "***" in shown
+    assert not any(KEY[:length] in shown for length in range(8, len(KEY) + 1))

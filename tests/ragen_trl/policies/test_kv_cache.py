@@ -13,14 +13,12 @@ def entry(name: int, slot: int) -> torch.Tensor:
     return torch.full((HEADS, DIM), 1000.0 * (name + 1) + slot)
 
 
-def write(
-    cache: SlotCache, slots: list[list[int]], names: list[int], first: int = 0, length: int | None = None
-) -> torch.Tensor:
-    """Feed one chunk; row ``first + i`` gets ``entry(names[i], slot)`` in each of ``slots[i]``. Values are negative."""
+def write(cache: SlotCache, slots: list[list[int]], names: list[int], length: int | None = None) -> torch.Tensor:
+    """Feed one chunk; row ``i`` gets ``entry(names[i], slot)`` in each of ``slots[i]``. Values are negative."""
     width = len(slots[0])
     cache.reserve(max(map(max, slots)) + 1)
     padded = [[cache.spare_slot if slot < 0 else slot for slot in row] for row in slots]
-    cache.place(first, torch.tensor(padded), max(map(max, slots)) + 1 if length is None else length)
+    cache.place(0, torch.tensor(padded), max(map(max, slots)) + 1 if length is None else length)
     keys = torch.stack(
         [torch.stack([entry(name, slot) for slot in row], 1) for name, row in zip(names, slots, strict=True)]
     )
@@ -34,61 +32,12 @@ def holds(found: torch.Tensor, name: int, slots: range) -> bool:
     return all(torch.equal(found[:, slot], entry(name, slot)) for slot in slots)
 
 
-def test_growth_keeps_what_was_written() -> None:
-    cache = SlotCache(2)
-    write(cache, [[0, 1, 2], [0, 1, 2]], [0, 1])
-    first_spare = cache.spare_slot
-    found = write(cache, [[200], [200]], [0, 1])
-    assert cache.spare_slot > first_spare
-    assert found.shape == (2, HEADS, 201, DIM)
-    assert all(holds(found[row], row, range(3)) and holds(found[row], row, range(200, 201)) for row in (0, 1))
-
-
-def test_a_row_selected_twice_is_two_rows() -> None:
-    cache = SlotCache(1)
-    write(cache, [[0, 1]], [0])
-    cache.select([0, 0])
-    found = write(cache, [[2], [2]], [0, 7])
-    assert holds(found[0], 0, range(3))
-    assert holds(found[1], 0, range(2))
-    assert holds(found[1], 7, range(2, 3))
-
-
-def test_some_rows_can_go_on_while_others_wait() -> None:
-    cache = SlotCache(3)
-    write(cache, [[0, 1]] * 3, [0, 1, 2])
-    found = write(cache, [[2], [2]], [1, 2], first=1)
-    assert holds(found[0], 1, range(3))
-    assert holds(found[1], 2, range(3))
-    found = write(cache, [[2], [3], [3]], [0, 1, 2])
-    assert holds(found[0], 0, range(3))
-    assert holds(found[2], 2, range(4))
-
-
-def test_padding_goes_to_the_spare_slot_behind_all_that_is_asked_for() -> None:
-    cache = SlotCache(2)
-    found = write(cache, [[0, 1, 2], [-1, -1, 0]], [0, 1])
-    assert found.shape[2] == 3 <= cache.spare_slot
-    assert holds(found[0], 0, range(3))
-    assert holds(found[1], 1, range(1))
-    assert torch.equal(found[1, :, 1:], torch.zeros(HEADS, 2, DIM))  # nothing of the padding
-
-
 def test_padding_leaves_the_last_slot_of_a_full_row_as_it_is() -> None:
     cache = SlotCache(2)
     write(cache, [list(range(15))] * 2, [0, 1])
     found = write(cache, [[14], [-1]], [0, 1])
     assert cache.capacity == 16  # 15 and the spare one
     assert holds(found[0], 0, range(15)) and holds(found[1], 1, range(15))
-
-
-def test_the_first_slots_of_rows_are_copied_to_others() -> None:
-    cache = SlotCache(4)
-    write(cache, [[0, 1, 2, 3]] * 4, [0, 1, 2, 3])
-    cache.copy([0, 1], [2, 3], 2)
-    found = write(cache, [[4]] * 4, [0, 1, 2, 3])
-    for row, name in enumerate((0, 1, 0, 1)):
-        assert holds(found[row], name, range(2)) and holds(found[row], row, range(2, 5))
 
 
 def test_rows_that_leave_give_back_their_memory_and_leave_nothing_behind() -> None:

@@ -108,13 +108,10 @@ def first_end(tokenizer: PreTrainedTokenizerFast, tokens: list[int]) -> int | No
     [
         (["Up", "</answer>", "x"], 2),  # one token
         (["Up", *"</answer>", "x"], 10),  # a token a character
-        (["Up", "</", "answer", ">", "x"], 4),
         (["Up", "</", "answer", ">ĊĊ", "x"], 4),  # the closing bracket and two newlines are one token
         (["Up</", "answer", ">", ">"], 3),  # the tag begins inside a token
         (["Up", "</", SPECIAL, "answer", ">"], 5),  # special tokens are not part of the text
         (["Up", "</", "answer", "x", ">"], None),
-        (["<", "answer", ">", "Up", ">", ">"], None),
-        (["answer", ">"], None),
     ],
     ids=itertools.count(),
 )

@@ -6,12 +6,11 @@ from pathlib import Path
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_trl.policies.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
-
-TOKENIZER = build_tiny_tokenizer()  # hypothesis takes no fixtures
+from tests.support.ragen_trl.trainers import TOKENIZER
 
 
 def digest(model: torch.nn.Module) -> str:
@@ -27,21 +26,21 @@ def test_the_common_tokenizer_is_the_one_that_published_runs_were_made_with() ->
     assert build_tiny_tokenizer(640, env="ragen/FrozenLake-v0").backend_tokenizer.to_str() == text
 
 
-def test_building_leaves_the_global_dice_alone(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_building_leaves_the_global_dice_alone() -> None:
     before = torch.get_rng_state()
-    build_tiny_model(tiny_tokenizer, seed=5, hidden_size=32, num_layers=1)
+    build_tiny_model(TOKENIZER, seed=5, hidden_size=32, num_layers=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_saved_model_loads_as_it_was(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_saved_model_loads_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    build_tiny_model(tiny_tokenizer, seed=1).save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
+    build_tiny_model(TOKENIZER, seed=1).save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
     loaded = AutoModelForCausalLM.from_pretrained(folder)
-    assert digest(loaded) == digest(build_tiny_model(tiny_tokenizer, seed=1))
+    assert digest(loaded) == digest(build_tiny_model(TOKENIZER, seed=1))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = "<|im_start|>user\nP_O\n_√G<|im_end|>\n<answer>Up || Left</answer>"
-    assert tokenizer(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+    assert tokenizer(text)["input_ids"] == TOKENIZER(text)["input_ids"]
     assert tokenizer.chat_template == CHAT_TEMPLATE
     assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
 
@@ -53,12 +52,12 @@ def test_any_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(ids) == text
 
 
-def test_the_template_only_appends(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    chat = Chat(tiny_tokenizer, reply_prefix="<answer>")
-    assert chat.end_of_turn_id == tiny_tokenizer.eos_token_id
+def test_the_template_only_appends() -> None:
+    chat = Chat(TOKENIZER, reply_prefix="<answer>")
+    assert chat.end_of_turn_id == TOKENIZER.eos_token_id
     ids = chat.start("P_\n_G") + chat.encode_reply("<answer>Down</answer>")
     ids += chat.extend(ids[-1], "__\nPG")
-    assert tiny_tokenizer.decode(ids) == (
+    assert TOKENIZER.decode(ids) == (
         "<|im_start|>user\nP_\n_G<|im_end|>\n<|im_start|>assistant\n<answer>Down</answer><|im_end|>\n"
         "<|im_start|>user\n__\nPG<|im_end|>\n<|im_start|>assistant\n<answer>"
     )

@@ -9,33 +9,111 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
 
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies import transformers as passes
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.interfaces import Reply, Request, Start
+from ragen_trl.rollout.interfaces import Request, Start
 from ragen_trl.rollout.loop import play
-from tests.support.ragen_trl.cached_models import (
-    CHAT,
-    CONFIGS,
-    LENGTHS,
-    STOPS,
-    check_greedy,
-    model_of,
-    passes_of,
-    rollout,
-    starts,
-)
+from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import FAMILIES
-from tests.support.ragen_trl.fake_envs import Quiz, quizzes
+from tests.support.ragen_trl.fake_envs import Quiz, quizzes, starts
+from tests.support.ragen_trl.trainers import both_scores
+
+# Small random models of several architectures, what they play, and what ``generate`` says to the same history
+
+CHAT = Chat(FAMILIES["chatml"].tokenizer())
+VOCABULARY = len(CHAT.tokenizer)
+STOPS = list(range(3, VOCABULARY, 9))  # so many that replies end early, at different lengths
+LENGTHS = (1, 3, 2, 4, 3)  # turns of each row: rows leave at the front, in the middle and at the back
+
+SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+SHAPE |= {"num_attention_heads": 4, "max_position_embeddings": 512, "bos_token_id": None, "eos_token_id": STOPS}
+CONFIGS: dict[str, PretrainedConfig] = {
+    "qwen2": Qwen2Config(**SHAPE, num_key_value_heads=2, initializer_range=0.2),
+    "llama": LlamaConfig(**SHAPE, num_key_value_heads=1, initializer_range=0.2),
+    "gpt2": GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=512,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        initializer_range=0.2,
+        bos_token_id=None,
+        eos_token_id=STOPS,
+    ),
+    "opt": OPTConfig(
+        **SHAPE, ffn_dim=48, word_embed_proj_dim=32, pad_token_id=0, init_std=0.2, tie_word_embeddings=False
+    ),
+    "mistral": MistralConfig(**SHAPE, num_key_value_heads=4, sliding_window=512, initializer_range=0.2),
+    "gemma3": Gemma3TextConfig(**SHAPE, num_key_value_heads=2, head_dim=8, sliding_window=512, initializer_range=0.2),
+}
+
+
+@cache
+def model_of(architecture: str, attention: str = "sdpa") -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(deepcopy(CONFIGS[architecture]), attn_implementation=attention).eval()
+
+
+def rollout(model: PreTrainedModel, sampling: Sampling) -> list[Trajectory]:
+    return play(quizzes(LENGTHS), TransformersPolicy(model, CHAT, sampling), starts(len(LENGTHS)))
+
+
+@contextmanager
+def passes_of(model: PreTrainedModel) -> Iterator[list[torch.Size]]:
+    """Shapes (b, n) of the tokens of every forward pass."""
+    shapes: list[torch.Size] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    yield shapes
+    hook.remove()
+
+
+def generated(model: PreTrainedModel, history: list[int], tokens: int) -> list[int]:
+    """What ``model.generate`` answers to a whole history at temperature 0."""
+    context = torch.tensor([history])
+    output = model.generate(
+        context,
+        attention_mask=torch.ones_like(context),
+        do_sample=False,
+        max_new_tokens=tokens,
+        eos_token_id=sorted(CHAT.stop_ids(STOPS)),
+        pad_token_id=0,
+    )
+    found: list[int] = output[0, len(history) :].tolist()
+    return found
+
+
+def check_greedy(model: PreTrainedModel, trajectories: list[Trajectory], tokens: int) -> set[int]:
+    """Every reply is that of ``generate``; returns the lengths of the replies."""
+    for trajectory in trajectories:
+        history: list[int] = []
+        for turn in trajectory.turns:
+            history += turn.prompt_ids
+            assert generated(model, history, tokens) == list(turn.reply_ids)
+            history += turn.reply_ids
+    return {len(turn.reply_ids) for trajectory in trajectories for turn in trajectory.turns}
+
 
 each_model = pytest.mark.parametrize("architecture", CONFIGS)
 each_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -55,13 +133,7 @@ def test_greedy_replies_are_those_of_generate_on_the_full_history(architecture: 
 def test_logprobs_are_those_of_a_forward_pass_over_the_whole_trajectory(architecture: str, attention: str) -> None:
     model = model_of(architecture, attention)
     for trajectory in rollout(model, Sampling(max_tokens=7, temperature=0.7)):
-        ids = torch.tensor([trajectory.token_ids])
-        with torch.no_grad():
-            logits = model(ids).logits[0, :-1] / 0.7
-        full = torch.log_softmax(logits, -1).gather(-1, ids[0, 1:, None])[:, 0]
-        mask = torch.tensor(trajectory.action_mask[1:]).bool()
-        sampled = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
-        torch.testing.assert_close(sampled, full[mask], atol=1e-4, rtol=0)
+        torch.testing.assert_close(*both_scores(model, trajectory, 0.7), atol=1e-4, rtol=0)
 
 
 # Worst case of Qwen2, Llama, GPT-2 and OPT: 0.026 and 0.003 nats. SDPA rounds sums of another order; eager is exact.
@@ -95,16 +167,6 @@ def test_a_reply_ends_at_its_first_stop_token_or_is_cut() -> None:
         assert len(turn.reply_ids) <= 4
 
 
-def test_the_budget_of_a_trajectory_cuts_replies_and_then_ends_it() -> None:
-    """No trajectory outgrows ``max_length`` after its first prompt; one that has no room left ends by "context"."""
-    trajectories = rollout(model_of("qwen2"), Sampling(max_tokens=30), max_length=75)
-    lengths = [len(trajectory.token_ids) - len(trajectory.turns[0].prompt_ids) for trajectory in trajectories]
-    assert max(lengths) <= 75
-    ended = [trajectory.limit for trajectory in trajectories]
-    assert "context" in ended
-    assert all(trajectory.truncated == (trajectory.limit == "context") for trajectory in trajectories)
-
-
 def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
     """It was evaluated as one: 0 % success, with the last token of the vocabulary as every reply."""
     model = deepcopy(model_of("llama"))
@@ -114,33 +176,7 @@ def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
         rollout(model, Sampling(max_tokens=7))
 
 
-def test_a_script_with_a_chat_gives_the_tokens_of_its_replies() -> None:
-    policy = ScriptedPolicy(lambda env, random: "Up", CHAT)
-    policy.begin([0])
-    (reply,) = policy.reply([Request(0, "?", (), Quiz(1))])
-    assert reply == Reply("Up", tuple(CHAT.encode_reply("Up")))
-    assert reply.logprobs == ()
-
-
 # Rows in one batch: none sees another, groups read their prompt once, a long page costs the others nothing
-
-
-@each_model
-def test_a_reply_does_not_depend_on_the_other_rows(architecture: str) -> None:
-    model = model_of(architecture)
-    together = rollout(model, Sampling(max_tokens=7))
-    for row, env in enumerate(quizzes(LENGTHS)):
-        policy = TransformersPolicy(model, CHAT, Sampling(max_tokens=7))
-        alone = play([env], policy, [starts(len(LENGTHS))[row]])[0]
-        assert alone.token_ids == together[row].token_ids
-
-
-def test_rows_with_one_state_and_different_dice_differ_and_the_same_dice_agree() -> None:
-    policy = TransformersPolicy(model_of("qwen2"), CHAT, Sampling(max_tokens=20))
-    seeds = [Start(0, sampling_seed=seed) for seed in (1, 2, 1)]
-    first, second, third = play([Quiz(1), Quiz(1), Quiz(1)], policy, seeds)
-    assert first.token_ids == third.token_ids
-    assert first.token_ids != second.token_ids
 
 
 @each_model
@@ -229,6 +265,7 @@ def test_a_group_reads_its_first_prompt_once() -> None:
     with passes_of(model) as shapes:
         together = play([Quiz(2) for _ in begin], policy, begin)
     assert shapes[0] == (1, len(together[0].turns[0].prompt_ids))
+    assert len({episode.token_ids for episode in together}) > 4  # each has its own dice
     for start, episode in zip(begin, together, strict=True):
         (alone,) = play([Quiz(2)], TransformersPolicy(model, CHAT, Sampling(max_tokens=6)), [start])
         assert alone.token_ids == episode.token_ids

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 import ragen_trl.reporting.recorder
-from ragen_trl.reporting.recorder import (
-    TrajectoryRecorder,
-    describe,
-    recordings,
-    spread_steps,
-)
+from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, recordings, spread_steps
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, rollout_of, small_trainer
@@ -75,32 +70,14 @@ def test_a_file_has_all_of_a_rollout(tmp_path: Path) -> None:
         "kept": True,
         "end": "",
         "turns": [
-            {**tokens, "reward": 1.0, "advantage": 0.5, **acted, "actions": ["Left"], "invalid_actions": ["Jump"]},
+            {**tokens, "reward": 1.0, "advantage": 0.5, **acted, "actions": ["Left"], "invalid_actions": ["Jump"]}
         ],
     }
     assert (other["member"], other["end"], other["success"], other["outcome_seed"]) == (1, "turns", False, None)
     assert other["turns"] == [
         {**tokens, "reward": 0.0, "advantage": [1.0, 2.0, 3.0, 4.0]},
-        {
-            **said,
-            "prompt": [7],
-            "tokens": [8],
-            "reward": -0.3,
-            "advantage": 5.0,
-            "cut": True,
-            "context": 3,
-        },
+        {**said, "prompt": [7], "tokens": [8], "reward": -0.3, "advantage": 5.0, "cut": True, "context": 3},
     ]
-
-
-class Everyone:
-    """Stands for the collective: collects what processes bring, and gives it out when the last one comes."""
-
-    def __init__(self, brought: list[Any]) -> None:
-        self.brought = brought
-
-    def __call__(self, objects: list[Any]) -> list[Any]:
-        return [*self.brought, *objects]
 
 
 def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +89,7 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
         observation(played, advantages[2 * process :][:2], kept=(0, 1), processes=2, process=process)
         for process in (0, 1)
     )
-    monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", Everyone(describe(there)))
+    monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", lambda mine: [*describe(there), *mine])
     TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
     one, two = (read(tmp_path / name) for name in ("one", "two"))
     assert one == two

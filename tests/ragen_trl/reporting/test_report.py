@@ -1,23 +1,88 @@
-"""The report: what it reads, what it says in words and numbers, and that its page is one safe, repeatable file."""
+"""The report: what it reads and says, that its page is one safe, repeatable file, and the recordings inside it."""
 
+import base64
+import copy
+import gzip
+import hashlib
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+from bs4 import BeautifulSoup
 
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.tables import aligned
+from ragen_trl.evaluation.evaluator import EvaluationResult
+from ragen_trl.evaluation.tables import aligned, result_table
+from ragen_trl.reporting.recorder import recordings, write_recording
 from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
-from tests.support.ragen_trl.reports import (
-    SUMMARY,
-    changed,
-    elements,
-    page,
-    result,
-    success_only,
-    write_run,
-)
+
+# Finished runs, made up, and what their report page says
+
+
+def result(success: float, low: float, high: float, mean_return: float, **other: Any) -> dict[str, Any]:
+    values: dict[str, Any] = dict.fromkeys((field.name for field in fields(EvaluationResult)), 0.0)
+    values |= {"n": 512, "success": success, "success_low": low, "success_high": high, "mean_return": mean_return}
+    values |= {"left_out": 0, "pass_at_k": {}, "score": None}
+    return values | {"format_valid": 1.0, "return_stderr": 0.02} | other
+
+
+SUMMARY: dict[str, Any] = {
+    "command": "python -m ragen_trl train --env ragen/FrozenLake-v0",
+    "commit": None,
+    "created": "2026-01-02T03:04:05+00:00",
+    "versions": {"torch": "2.13.0"},
+    "machine": {"cpus": 2, "gpu": None},
+    "seed": 1,
+    "env": "ragen/FrozenLake-v0",
+    "env_kwargs": {"size": 4},
+    "algo": "starpo-s",
+    "model": "tiny",
+    "parameters": 1234567,
+    "warm_started": True,
+    "config": {"seed": 1, "output_dir": "runs/1", "learning_rate": 0.001},
+    "results": {
+        "random": result(0.23, 0.196, 0.268, 0.18, turns=7.1),
+        "before": result(0.31, 0.272, 0.352, -0.26, turns=4.1, format_valid=0.93),
+        "trained": result(0.8, 0.763, 0.832, 0.75, turns=2.7),
+        "oracle": result(1.0, 0.993, 1.0, 0.95, turns=5.3),
+    },
+    "seconds": {"total": 512.61, "step_median": None},
+    "trajectories": {"sampled": 25600, "used": 6400},
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The summary with other values; a dict changes single keys of one."""
+    summary = copy.deepcopy(SUMMARY)
+    for key, value in changes.items():
+        summary[key] = {**summary[key], **value} if isinstance(value, dict) else value
+    return summary
+
+
+def write_run(folder: Path, summary: Any = SUMMARY, history: Any = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    history = success_only(20) if history is None else history
+    (folder / "history.json").write_text(json.dumps(history), encoding="utf-8")
+    return folder
+
+
+def success_only(steps: int) -> list[dict[str, Any]]:
+    """The log of a run."""
+    return [{"step": step, "success": step / 100} for step in range(1, steps + 1)]
+
+
+def page(folders: list[Path], output: Path) -> str:
+    return write_report(folders, output / "report.html").read_text(encoding="utf-8")
+
+
+def elements(html: str) -> list[tuple[str, dict[str, Any]]]:
+    """Tags and attributes of a page."""
+    return [(element.name, element.attrs) for element in BeautifulSoup(html, "html.parser").find_all(True)]
+
 
 TABLE = """\
 policy              success [95 %]   return ± s.e.  format ok  turns  tokens    n
@@ -29,6 +94,30 @@ oracle        1.000 [0.993, 1.000]   0.950 ± 0.020      1.000   5.30     0.0  5
 
 def test_the_table_is_exact() -> None:
     assert aligned(results_table(SUMMARY)) == TABLE
+
+
+def above(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1, "starts": 128}
+
+
+def test_the_cells_of_an_evaluation() -> None:
+    passes = {k: {"value": v, "low": v - 0.1, "high": v + 0.1, "starts": 32} for k, v in (("1", 0.5), ("2", 0.75))}
+    common = {"n": 128, "return_stderr": 0.01, "turns": 2.5, "reply_tokens": 30.0}
+    second = {"pass_at_k": passes, "left_out": 3, "differences": {"random": above(0.3)}}
+    results = {
+        "random": result(0.2, 0.1, 0.3, 0.2, **common),
+        "runs/a|b": result(0.5, 0.4, 0.6, 0.5, **common, **second),
+        "oracle": {"not_played": "no oracle policy: nobody wrote one"},
+    }
+    titles, *rows = result_table(results)
+    assert titles[:4] == ["policy", "success [95 %]", "above random", "pass@2 [95 %]"]  # pass@1 is the success rate
+    assert rows[1] == [
+        *("runs/a|b", "0.500 [0.400, 0.600]", "+0.300 [+0.200, +0.400]", "0.750 [0.650, 0.850]", "0.500 ± 0.010"),
+        *("1.000", "2.50", "30.0", "128 (+3 failed)"),
+    ]
+    assert rows[0][2:4] == ["", ""]  # neither a difference nor a pass@2 of the random policy
+    assert rows[2][:3] == ["oracle", "not played", ""]
+    assert {len(row) for row in rows} == {len(titles)}
 
 
 @pytest.mark.parametrize(
@@ -107,3 +196,82 @@ def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
     html = page([write_run(tmp_path / "run", summary, [])], tmp_path)
     assert secret not in html and "other secret" not in html
     assert "--hub_token *** --seed 1" in html
+
+
+# Recorded trajectories inside the page: they are as on disk, and nothing gets out of its block
+
+
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)><script>document.title='owned'</script>",
+    "<!--<script>",
+    "\ud800 lone, \x00 nul, \x1b[31m, \u202eturned\u202c, \u2028, &lt;b&gt;",
+    "word " * 20_000,
+    "{{ 7 * 7 }} {% raw %} ]]> $x$",
+)
+LAKE = "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal\n\nTurn 1 of 5\nState:\nP_O\n__G\n___\nLeft: 9"
+
+
+def content(env: str, observation: str, replies: list[str], step: int = 1, **of_turn: Any) -> dict[str, Any]:
+    """A rollout of groups of two; each member gives one reply of three tokens and earns its number."""
+    vocabulary = dict(enumerate(["ask", "", "né", *replies]))
+
+    def trajectory(place: int) -> dict[str, Any]:
+        tokens = {"prompt": [0], "tokens": [1, 2, 3 + place], "advantage": [-1.0, 0.0, 0.5]}
+        said = {"observation": observation, "reply": replies[place], "actions": ["Up"]}
+        turn = {**said, "reward": float(place), **tokens, **of_turn}
+        named = {"group": place // 2, "member": place % 2, "env": env, "seed": 10 + place // 2, "outcome_seed": None}
+        scores = {"return": float(place), "success": place % 2 == 1, "kept": True, "end": ""}
+        return {**named, **scores, "turns": [turn]}
+
+    trajectories = [trajectory(place) for place in range(len(replies))]
+    return {"step": step, "group_size": 2, "vocabulary": vocabulary, "trajectories": trajectories}
+
+
+def recorded_run(folder: Path, seed: int = 1, *contents: dict[str, Any]) -> Path:
+    """A finished run with these rollouts, and without logged steps, since drawing curves takes longest."""
+    for found in contents:
+        write_recording(folder, found)
+    return write_run(folder, changed(seed=seed), [])
+
+
+def rollouts(*steps: int) -> list[dict[str, object]]:
+    return [content("FrozenLake-v0", LAKE, ["a", "b"], step) for step in steps]
+
+
+def scripts(html: str) -> list[tuple[dict[str, Any], str]]:
+    """Attributes and text of every script element."""
+    return [(element.attrs, element.get_text()) for element in BeautifulSoup(html, "html.parser").find_all("script")]
+
+
+def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
+    runs = [recorded_run(tmp_path / "a", 1, *rollouts(1, 20)), recorded_run(tmp_path / "b", 2, *rollouts(5))]
+    index, *blocks, _ = scripts(page(runs, tmp_path))
+    assert json.loads(index[1]) == {
+        "runs": [
+            {"label": "a", "steps": [{"name": "1", "block": "recording-0"}, {"name": "20", "block": "recording-1"}]},
+            {"label": "b", "steps": [{"name": "5", "block": "recording-2"}]},
+        ]
+    }
+    files = [path.read_bytes() for run in runs for path in recordings(run)]
+    assert [attributes["id"] for attributes, _ in blocks] == ["recording-0", "recording-1", "recording-2"]
+    assert [base64.b64decode(data) for _, data in blocks] == files
+
+
+def test_only_the_script_of_the_page_may_run(tmp_path: Path) -> None:
+    html = page([recorded_run(tmp_path / "run", 1, *rollouts(1))], tmp_path)
+    (code,) = [text for attributes, text in scripts(html) if "type" not in attributes]
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    (policy,) = [attributes["content"] for tag, attributes in elements(html) if "http-equiv" in attributes]
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:
+    harm = content(HOSTILE[0], HOSTILE[0], list(HOSTILE), actions=[HOSTILE[0]])
+    html = page([recorded_run(tmp_path / "run", 1, harm)], tmp_path)
+    harmless = page([recorded_run(tmp_path / "calm", 1, *rollouts(1))], tmp_path)
+    assert [tag for tag, _ in elements(html)] == [tag for tag, _ in elements(harmless)]
+    assert "onerror" not in html
+    block = scripts(html)[1][1]
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", block)
+    found = json.loads(gzip.decompress(base64.b64decode(block)))
+    assert found["trajectories"][2]["turns"][0]["reply"] == HOSTILE[2]

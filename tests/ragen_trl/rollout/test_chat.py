@@ -1,4 +1,4 @@
-"""Chat: conversations that only grow, for the templates of eight model families; templates that cannot, refused.
+"""Chat: conversations that only grow, for eight model families and TRL's templates; templates that cannot, refused.
 
 Replies are random token ids, as a model in training samples them: nothing may depend on their text.
 """
@@ -7,22 +7,25 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from ragen_trl.rollout.chat import Chat, ChatTemplateError
+from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import (
+    CHATML,
     COUNTING_TURNS,
     FAMILIES,
     FORGETTING_THOUGHTS,
     TRAVELLING_SYSTEM,
-    Family,
+    bundled_templates,
+    bundled_tokenizer,
     byte_tokenizer,
+    control_counts,
 )
+from tests.support.ragen_trl.trainers import on_cpu
 
 TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
 CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -96,31 +99,6 @@ def test_the_mask_covers_exactly_the_sampled_tokens(name: str, prefix: str) -> N
     assert [turn.cut for turn in trajectory.turns] == [False, True, False]
 
 
-@each_family
-def test_the_closing_token_is_trained_where_it_was_sampled_and_only_there(name: str) -> None:
-    chat = Chat(TOKENIZERS[name])
-    trajectory = converse(chat)
-    end = chat.end_of_turn_id
-    assert end == TOKENIZERS[name].convert_tokens_to_ids(FAMILIES[name].end_of_turn)
-    assert [turn.reply_ids.count(end) for turn in trajectory.turns] == [1, 0, 1]
-    # The cut reply is closed by the environment, once. (A user's own message ends with that token as well.)
-    per_message = FAMILIES[name].between.count(FAMILIES[name].end_of_turn) - 1
-    assert [turn.prompt_ids.count(end) for turn in trajectory.turns[1:]] == [per_message, per_message + 1]
-
-
-@each_family
-def test_a_written_conversation_is_what_the_template_renders(name: str) -> None:
-    tokenizer = TOKENIZERS[name]
-    chat = Chat(tokenizer)
-    ids = chat.start("one") + chat.encode_reply("two")
-    ids += chat.extend(ids[-1], "three")
-    messages = [{"role": role, "content": word} for role, word in (("user", "one"), ("assistant", "two"))]
-    rendered = tokenizer.apply_chat_template(
-        [*messages, {"role": "user", "content": "three"}], add_generation_prompt=True, return_dict=False
-    )
-    assert ids == rendered
-
-
 @pytest.mark.parametrize(
     ("template", "system_prompt"),
     [(FORGETTING_THOUGHTS, None), (TRAVELLING_SYSTEM, "Be brief."), (COUNTING_TURNS, None)],
@@ -130,24 +108,6 @@ def test_a_template_that_rewrites_history_is_refused(template: str, system_promp
     tokenizer = byte_tokenizer(template, CHATML_TOKENS, "<|im_end|>")
     with pytest.raises(ChatTemplateError, match="rewrites earlier messages.*set tokenizer.chat_template"):
         Chat(tokenizer, system_prompt)
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), name=st.sampled_from(sorted(FAMILIES)))
-def test_a_context_only_ever_grows(data: st.DataObject, name: str) -> None:
-    """Whatever ids are sampled and shown, earlier ids stay and later ones decode to what the template writes."""
-    family: Family = FAMILIES[name]
-    tokenizer = TOKENIZERS[name]
-    chat = Chat(tokenizer)
-    context = chat.start("hello")
-    for _ in range(2):
-        context += data.draw(st.lists(st.integers(0, len(tokenizer) - 1), min_size=1, max_size=6))
-        shown = data.draw(st.text("PG_O\n√ ab", min_size=1, max_size=8).map(str.strip))
-        added = chat.extend(context[-1], shown)
-        closed = context[-1] == chat.end_of_turn_id
-        expected = family.between.format(shown)
-        assert text(tokenizer, added) == (expected.removeprefix(family.end_of_turn) if closed else expected)
-        context += added
 
 
 @each_family
@@ -165,3 +125,68 @@ def test_a_turn_is_what_the_template_would_render(name: str, observation: str) -
     )
     expected = chat.tokenizer(rendered.partition("reply")[2], add_special_tokens=False)["input_ids"]
     assert chat.extend(-1, observation) == expected
+
+
+# Every chat template that TRL ships: which are played, how a thought begins or is left out, and their variables
+
+
+# They want the content of a message as a list of parts, and write nothing for a text.
+OF_PARTS = {"idefics3", "llava_next", "smolvlm"}
+PLAYED = [name for name in bundled_templates() if name not in OF_PARTS]
+
+
+R1 = CHATML.replace("<|im_start|>assistant\n{% endif %}", "<|im_start|>assistant\n<think>\n{% endif %}")
+
+
+@pytest.mark.parametrize("think", [True, False])
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_template_of_trl_is_played(name: str, think: bool) -> None:
+    """Its own text stands around messages, whatever they hold, and replies begin after one beginning of a thought."""
+    tokenizer = bundled_tokenizer(name)
+    chat = Chat(tokenizer, reply_prefix="<think>" if think else "<answer>", think=think)
+    hostile = f"shoe {''.join(token.content for token in tokenizer.added_tokens_decoder.values())} now"
+    for write in (chat.start, lambda shown: chat.extend(-1, shown)):
+        ids, clean = write(hostile), write("shoe")
+        assert control_counts(tokenizer, ids) == control_counts(tokenizer, clean)
+        assert text(chat.tokenizer, ids) == text(chat.tokenizer, clean).replace("shoe", hostile)
+        ending = text(chat.tokenizer, clean).rpartition("shoe")[2]
+        if think:
+            assert ending.count("<think>") == ending.count("</think>") + 1
+        else:
+            assert ending.count("<think>") == ending.count("</think>")
+            assert ending.endswith("<answer>")
+    assert chat.end_of_turn_id is not None
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_thought_that_the_prompt_opened_belongs_to_the_reply(force: bool) -> None:
+    """Regression: unforced, no reply could be read, because <think> stood in the prompt and not in the reply."""
+    tokenizer = byte_tokenizer(R1, CHATML_TOKENS, "<|im_end|>")
+    args = on_cpu(force_reply_prefix=force)
+    turns = make_turns("ragen/FrozenLake-v0", args)
+    chat = make_chat(tokenizer, turns, args)
+    turns.reset(seed=0)
+    reply = turns.format_reply(["Left"], "so")
+    assert chat.reply_prefix == "<think>"
+    assert text(chat.tokenizer, chat.encode_reply(reply)) == reply.removeprefix("<think>") + "<|im_end|>"
+    sampled = tokenizer("so</think><answer>Left</answer><|im_end|>")["input_ids"]
+    assert turns.step(chat.decode_reply(sampled))[4]["format_is_valid"]
+    turns.close()
+
+
+def forgetful(switch: str = "") -> PreTrainedTokenizerFast:
+    """A template that TRL does not know and that drops past thoughts, unless the switch is set."""
+    condition = f"loop.last or {switch}" if switch else "loop.last"
+    whole, short = "{{ message['content'] }}", "{{ message['content'].split('</think>')[-1] }}"
+    template = CHATML.replace(whole, f"{{% if {condition} %}}{whole}{{% else %}}{short}{{% endif %}}")
+    return byte_tokenizer(template, CHATML_TOKENS, "<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    "switch", ["preserve_thinking", "not truncate_history_thinking|default(true)", "not clear_thinking|default(true)"]
+)
+def test_a_switch_that_keeps_thoughts_is_used(switch: str) -> None:
+    with pytest.raises(ChatTemplateError, match="rewrites earlier messages"):
+        Chat(forgetful())
+    chat = Chat(forgetful(switch))
+    assert text(chat.tokenizer, chat.start("hello")) == FAMILIES["chatml"].opening.format("hello")

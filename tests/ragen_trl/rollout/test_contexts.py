@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl import StarPOTrainer
-from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.equivalence import with_adapter
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_trainer
+from ragen_trl.trajectory import Turn
+from tests.support.ragen_trl.trainers import TOKENIZER, Spy, lottery, parameters, small_trainer, with_adapter
 
 
 def user(text: str) -> list[dict[str, str]]:
@@ -38,15 +36,9 @@ def watched(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
     return user(opening)
 
 
-class Kept(StarPOTrainer):
-    def rollout(self, starts: Any, envs: Any, policy: Any) -> list[Trajectory]:
-        self.kept: list[Trajectory] = super().rollout(starts, envs, policy)
-        return self.kept
-
-
 def trained(folder: Path, **options: Any) -> Any:
     options = {"max_steps": 2, "learning_rate": 1e-2, **options}
-    trainer = small_trainer(folder, lottery(draws=4), trainer=Kept, **options)
+    trainer = small_trainer(folder, lottery(draws=4), trainer=Spy, **options)
     trainer.train()
     return trainer
 
@@ -60,7 +52,7 @@ def test_a_function_that_writes_what_a_window_holds_trains_the_same_bits(
 ) -> None:
     written = trained(tmp_path / "written", context=context, advantage=advantage)
     windowed = trained(tmp_path / "window", **window, advantage=advantage)
-    assert written.kept == windowed.kept
+    assert written.played == windowed.played
     assert all(torch.equal(value, parameters(windowed)[name]) for name, value in parameters(written).items())
 
 
@@ -77,9 +69,9 @@ def test_a_function_that_writes_what_a_window_holds_trains_the_same_bits(
 def test_what_was_written_was_read_and_is_trained(tmp_path: Path, options: dict[str, Any]) -> None:
     model = with_adapter() if "beta" in options else None  # without which there is no reference in memory
     trainer = trained(tmp_path, context=last_exchange, model=model, **options)
-    later = [turn for one in trainer.kept for turn in one.turns[1:]]
+    later = [turn for one in trainer.played for turn in one.turns[1:]]
     assert later and all(turn.context_ids is not None for turn in later)
-    longest = max(trainer.kept, key=lambda one: len(one.turns))
+    longest = max(trainer.played, key=lambda one: len(one.turns))
     text = TOKENIZER.decode((longest.turns[2].context_ids or ()) + longest.turns[2].prompt_ids)
     assert "Before: 2" in text and longest.turns[1].reply in text and "Say something." in text
     assert "Turn 3 of" in text and "Turn 2 of" not in text
@@ -89,9 +81,9 @@ def test_what_was_written_was_read_and_is_trained(tmp_path: Path, options: dict[
 def test_a_function_is_called_after_every_turn_but_the_last_and_after_a_limit(tmp_path: Path) -> None:
     """The contract in docs/rollouts.md: never before the first reply, with the turns that were answered."""
     CALLS.clear()
-    trainer = small_trainer(tmp_path, lottery(draws=4, max_turns=2), trainer=Kept, context=watched, max_steps=1)
+    trainer: Any = small_trainer(tmp_path, lottery(draws=4, max_turns=2), trainer=Spy, context=watched, max_steps=1)
     trainer.train()
-    ended = [(len(one.turns), one.truncated) for one in trainer.kept]
+    ended = [(len(one.turns), one.truncated) for one in trainer.played]
     expected = [turns for last, limited in ended for turns in range(1, last + limited)]
     assert {limited for _, limited in ended} == {True, False}
     assert sorted(turns for turns, _ in CALLS) == sorted(expected)

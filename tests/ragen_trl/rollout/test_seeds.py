@@ -1,67 +1,55 @@
-"""Seeds: training, evaluation and warm start never share a start state's seed, and a run's order is fixed."""
+"""Seeds: training, evaluation and warm start share none, a run's order is fixed; curricula; a user's data set."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.rollout.seeds import EVALUATION_END, REFILL, WARM_START, interleave, training_starts
+from ragen_trl.rollout.environments import EnvSpec
+from ragen_trl.rollout.seeds import DRAWN, EVALUATION_END, REFILL, WARM_START, interleave, training_starts
 from ragen_trl.rollout.tasks import REFILL_ATTEMPTS, Tasks
+from tests.support.ragen_trl.trainers import on_cpu
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
 
-QUIET: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none", "gradient_checkpointing": False}
 
-
-def config(folder: Path, **values: Any) -> StarPOConfig:
+def config(**values: Any) -> StarPOConfig:
     """Two groups of four a rollout, six rollouts."""
     small = {"per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 1, "max_steps": 6}
-    return StarPOConfig(output_dir=str(folder), **{**QUIET, **small, **values})
+    return on_cpu(**{**small, **values})
 
 
 def seeds(args: StarPOConfig) -> list[int]:
     return [seed for _, seed in training_starts(args)]
 
 
-def test_few_start_states_come_round_in_a_new_order_each_time(tmp_path: Path) -> None:
-    played = seeds(config(tmp_path, num_train_seeds=4))
-    rounds = [played[first : first + 4] for first in (0, 4, 8)]
-    assert all(sorted(each) == list(range(EVALUATION_END, EVALUATION_END + 4)) for each in rounds)
-    assert len({tuple(each) for each in rounds}) > 1
-
-
-def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
-    first, again, other = (seeds(config(tmp_path, num_train_seeds=5, seed=seed)) for seed in (1, 1, 2))
+def test_the_order_depends_on_the_seed_alone() -> None:
+    first, again, other = (seeds(config(num_train_seeds=5, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
-
-
-def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
-    """What was played up to a stop must not depend on how long the run was planned to be."""
-    for few in (5, None):
-        short, long = (config(tmp_path, num_train_seeds=few, max_steps=steps) for steps in (4, 9))
-        assert seeds(long)[: len(seeds(short))] == seeds(short)
-        assert not long.shuffle_dataset  # TRL would play the rows in an order that depends on their number
+    short, long = (config(max_steps=steps) for steps in (4, 9))  # a run may be made longer
+    assert seeds(long)[: len(seeds(short))] == seeds(short)
+    assert not long.shuffle_dataset  # TRL would play the rows in an order that depends on their number
 
 
 @pytest.mark.parametrize("first", [0, EVALUATION_END - 1])
-def test_training_on_evaluation_seeds_is_refused(tmp_path: Path, first: int) -> None:
+def test_training_on_evaluation_seeds_is_refused(first: int) -> None:
     with pytest.raises(OptionError, match=f"training would use seeds {first} to .* below 10000 are for evaluation"):
-        training_starts(config(tmp_path, train_seed_start=first))
+        training_starts(config(train_seed_start=first))
 
 
-def test_training_on_seeds_of_refills_and_warm_starts_is_refused(tmp_path: Path) -> None:
-    assert seeds(config(tmp_path, train_seed_start=REFILL - 12))[-1] == REFILL - 1
+def test_training_on_seeds_of_refills_and_warm_starts_is_refused() -> None:
+    assert seeds(config(train_seed_start=REFILL - 12))[-1] == REFILL - 1
     with pytest.raises(OptionError, match="for extra rollouts and warm-start play"):
-        training_starts(config(tmp_path, train_seed_start=REFILL - 11))
+        training_starts(config(train_seed_start=REFILL - 11))
 
 
 @pytest.mark.parametrize("num_seeds", [8, 9, 10, 13, 16])
-def test_a_rollout_in_which_a_pass_ends_has_no_start_state_twice(tmp_path: Path, num_seeds: int) -> None:
+def test_a_rollout_in_which_a_pass_ends_has_no_start_state_twice(num_seeds: int) -> None:
     """The docstring said so, but a pass began with states that the rollout had had at the end of the last one."""
-    args = config(tmp_path, per_device_train_batch_size=32, max_steps=40, num_train_seeds=num_seeds)
+    args = config(per_device_train_batch_size=32, max_steps=40, num_train_seeds=num_seeds)
     played = seeds(args)
     assert all(len(set(played[first : first + 8])) == 8 for first in range(0, 320, 8))
     whole = [played[first : first + num_seeds] for first in range(0, 320 - num_seeds, num_seeds)]
@@ -69,12 +57,12 @@ def test_a_rollout_in_which_a_pass_ends_has_no_start_state_twice(tmp_path: Path,
     rng, seeds_ = np.random.default_rng([42, 0]), np.arange(10_000, 10_000 + num_seeds)
     drawn = [seeds_.tolist(), *(rng.permutation(seeds_).tolist() for _ in whole[1:])]
     assert (whole == drawn) == (num_seeds % 8 == 0)  # where passes end between rollouts nothing waits
-    shorter = config(tmp_path, per_device_train_batch_size=32, max_steps=7, num_train_seeds=num_seeds)
+    shorter = config(per_device_train_batch_size=32, max_steps=7, num_train_seeds=num_seeds)
     assert seeds(shorter) == played[:56]
 
 
-def test_no_environment_of_several_has_a_start_state_twice_in_a_rollout(tmp_path: Path) -> None:
-    starts = mixed(tmp_path, [2, 1], per_device_train_batch_size=32, max_steps=40, num_train_seeds=9)
+def test_no_environment_of_several_has_a_start_state_twice_in_a_rollout() -> None:
+    starts = mixed([2, 1], per_device_train_batch_size=32, max_steps=40, num_train_seeds=9)
     assert all(len(set(starts[first : first + 8])) == 8 for first in range(0, 320, 8))
 
 
@@ -86,22 +74,22 @@ def test_turns_are_taken_by_weight() -> None:
     assert interleave([1, 2], 0) == []
 
 
-def mixed(folder: Path, weights: list[float] | None = None, **values: Any) -> list[tuple[int, int]]:
-    return training_starts(config(folder, env_weights=weights, **values), 2)
+def mixed(weights: list[float] | None = None, **values: Any) -> list[tuple[int, int]]:
+    return training_starts(config(env_weights=weights, **values), 2)
 
 
-def test_the_mixture_depends_on_the_seed_alone_and_a_longer_run_begins_alike(tmp_path: Path) -> None:
-    first, again, other = ([env for env, _ in mixed(tmp_path, [3, 2], seed=seed)] for seed in (1, 1, 2))
+def test_the_mixture_depends_on_the_seed_alone_and_a_longer_run_begins_alike() -> None:
+    first, again, other = ([env for env, _ in mixed([3, 2], seed=seed)] for seed in (1, 1, 2))
     assert first == again != other
-    assert mixed(tmp_path, [3, 2], seed=1, max_steps=20)[:12] == mixed(tmp_path, [3, 2], seed=1)
+    assert mixed([3, 2], seed=1, max_steps=20)[:12] == mixed([3, 2], seed=1)
 
 
 def refilled(tasks: Tasks, rollout: int, attempt: int) -> list[int]:
     return [row["seed"] for row in tasks.refill_rows(rollout, attempt)]
 
 
-def test_extra_rollouts_have_new_start_states_in_a_range_of_their_own(tmp_path: Path) -> None:
-    args = config(tmp_path)
+def test_extra_rollouts_have_new_start_states_in_a_range_of_their_own() -> None:
+    args = config()
     tasks = Tasks(LAKE, None, args)
     extra = [
         seed
@@ -114,8 +102,8 @@ def test_extra_rollouts_have_new_start_states_in_a_range_of_their_own(tmp_path: 
     assert refilled(tasks, 3, 1) == [REFILL + (3 * REFILL_ATTEMPTS + 1) * 2 + place for place in (0, 1)]
 
 
-def test_extra_rollouts_draw_from_a_fixed_set_what_this_rollout_has_not_had(tmp_path: Path) -> None:
-    args = config(tmp_path, num_train_seeds=7)
+def test_extra_rollouts_draw_from_a_fixed_set_what_this_rollout_has_not_had() -> None:
+    args = config(num_train_seeds=7)
     tasks = Tasks(LAKE, None, args)
     for rollout in range(args.num_rollouts):
         had = list(tasks.rows["seed"])[2 * rollout : 2 * rollout + 2]
@@ -127,7 +115,90 @@ def test_extra_rollouts_draw_from_a_fixed_set_what_this_rollout_has_not_had(tmp_
     assert len(orders) > 1
 
 
-def test_one_seed_in_two_environments_is_two_start_states(tmp_path: Path) -> None:
-    tasks = Tasks([LAKE, BANDIT], None, config(tmp_path, num_train_seeds=2))
+def test_one_seed_in_two_environments_is_two_start_states() -> None:
+    tasks = Tasks([LAKE, BANDIT], None, config(num_train_seeds=2))
     starts = [(row["env_index"], row["seed"]) for attempt in (0, 1) for row in tasks.refill_rows(0, attempt)]
     assert sorted(starts) == [(0, 10_000), (0, 10_001), (1, 10_000), (1, 10_001)]
+
+
+# Curricula
+
+
+def test_by_hand_the_first_rollout_plays_the_easiest_eighth_and_the_last_any() -> None:
+    """Of new start states a group has eight to itself, of a fixed set all groups have the same."""
+    groups = 100
+    of_two = {"curriculum_rollouts": 8, "num_generations": 2}
+    args = config(per_device_train_batch_size=2 * groups, max_steps=10, **of_two)
+    hardness = lambda seed: float(-seed)  # noqa: E731  the last ones are the easiest
+    new = [seed for _, seed in training_starts(args, hardness=[hardness])]
+    for rollout in range(8):
+        pool = EVALUATION_END + DRAWN * groups * rollout + np.arange(DRAWN * groups)
+        played = new[groups * rollout : groups * (rollout + 1)]
+        assert len(set(played)) == groups and set(played) <= set(pool[-groups * (rollout + 1) :].tolist())
+        assert rollout == 0 or min(played) < pool[-groups * rollout]  # the share grows
+    after = EVALUATION_END + DRAWN * groups * 8
+    assert new[groups * 8 :] == list(range(after, after + 2 * groups))  # one after the other, nothing drawn
+    fixed = config(max_steps=20, num_train_seeds=64, **of_two)
+    played = [seed for _, seed in training_starts(fixed, hardness=[hardness])]
+    for rollout in range(8):
+        assert min(played[4 * rollout : 4 * rollout + 4]) >= EVALUATION_END + 64 - 8 * (rollout + 1)
+    assert played[32 : 32 + 48] == list(range(EVALUATION_END, EVALUATION_END + 48))  # then passes
+
+
+# A user's data set of start states
+
+
+def dataset(num_rows: int = 12, **columns: Any) -> Dataset:
+    return Dataset.from_dict({"env": [LAKE] * num_rows, "seed": list(range(20_000, 20_000 + num_rows)), **columns})
+
+
+def test_rows_are_played_in_their_order_with_all_their_columns() -> None:
+    given = Dataset.from_dict({"env": [BANDIT, LAKE] * 6, "seed": range(30_000, 29_988, -1), "level": range(12)})
+    tasks = Tasks(None, given, config())
+    rows, specs = tasks.rows, tasks.specs
+    assert specs == [EnvSpec(BANDIT), EnvSpec(LAKE)]
+    assert list(rows["env_index"]) == [0, 1] * 6
+    assert [list(rows[name]) for name in ("env", "seed", "level")] == [list(given[name]) for name in given.column_names]
+    assert rows[0]["prompt"] == [{"role": "user", "content": ""}]
+    assert rows[0]["kwargs"] == "{}"
+
+
+def test_a_long_run_repeats_the_rows_in_a_new_order_each_time() -> None:
+    def order(seed: int, steps: int = 10) -> list[int]:
+        return list(Tasks(None, dataset(5), config(max_steps=steps, seed=seed)).rows["seed"])
+
+    played = order(1)
+    passes = [played[first : first + 5] for first in (0, 5, 10, 15)]
+    assert passes[0] == list(range(20_000, 20_005))
+    assert all(sorted(each) == passes[0] for each in passes)
+    assert len({tuple(each) for each in passes}) > 2
+    assert order(1) == played != order(2)
+    assert order(1, steps=25)[:20] == played  # a longer run begins like a shorter one
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"seed": [1.5] * 12}, "row 0 of train_dataset has seed 1.5; it has to be an integer"),
+        ({"seed": [20_000, None] * 6}, "row 1 of train_dataset has seed None"),
+        ({"seed": [20_000, 9_999] * 6}, "row 1 of train_dataset has seed 9999; .* kept for evaluation"),
+        ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0' .*NameNotFound"),
+        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has env .* kwargs '{size: 5}'; write"),
+    ],
+)
+def test_a_mistake_is_named_with_its_row(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Tasks(None, dataset(**columns), config())
+
+
+def test_rows_of_an_evaluation_mean_the_runs_environments_or_others() -> None:
+    tasks = Tasks(EnvSpec(LAKE, {"size": 5}), None, config())
+    seeds = {"seed": [1, 2]}
+    alone = tasks.rows_for_evaluation(Dataset.from_dict(seeds))
+    named = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE, BANDIT]}))
+    own = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE] * 2, "kwargs": ['{"size": 6}', ""]}))
+    assert [list(rows["env_index"]) for rows in (alone, named, own)] == [[0, 0], [0, 1], [2, 3]]
+    assert [dict(tasks.evaluated[place].kwargs) for place in range(4)] == [{"size": 5}, {}, {"size": 6}, {}]
+    trained = Dataset.from_dict({"seed": [tasks.rows[0]["seed"]]})
+    with pytest.raises(OptionError, match="row 0 of eval_dataset has seed 10000, on which the run trains"):
+        tasks.rows_for_evaluation(trained, held_out=True)

@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_envs.calling.tool import write_call
-from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.policies.tiny_model import CHAT_TEMPLATE
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
@@ -18,6 +17,7 @@ from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_envs.notes import Notes
 from tests.support.ragen_trl.chat_families import FAMILIES, bundled_tokenizer, byte_tokenizer, control_counts
+from tests.support.ragen_trl.trainers import on_cpu
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
@@ -150,7 +150,7 @@ def test_what_a_tool_or_a_server_writes_stays_text(name: str) -> None:
 
 
 def test_an_environment_with_tools_is_played_by_calls_unless_it_is_wrapped() -> None:
-    args = StarPOConfig(use_cpu=True, report_to="none", think=False, max_turns=7, max_actions=9)
+    args = on_cpu(think=False, max_turns=7, max_actions=9)
     turns = make_turns(Notes, args)
     assert isinstance(turns, ToolTurns) and (turns.max_turns, turns.max_actions) == (7, 9)
     chat = make_chat(TOKENIZERS["llama3_1"], turns, args)

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl import AStarPOTrainer, StarPOTrainer
+from ragen_trl import StarPOTrainer
 from ragen_trl.errors import UserError
-from ragen_trl.training.observers import RolloutEvent
-from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient
+from tests.support.ragen_trl.astar_runs import STEP, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
 from tests.support.ragen_trl.trainers import Spy, logged, lottery, parameters, small_trainer
 
@@ -127,18 +126,6 @@ def test_your_own_loss_is_added_up_over_micro_batches(tmp_path: Path, size: int,
     assert_same_step(gradient([t for group in kept for t in group], weights), moved)
 
 
-def test_hooks_of_astar_po_may_be_overridden_one_by_one(tmp_path: Path) -> None:
-    """Its advantages halved and its loss as it was: half the step of an A*-PO whose policy is still its reference."""
-
-    class Halved(AStarPOTrainer):
-        def advantages(self, rollout: Any) -> torch.Tensor:
-            return super().advantages(rollout) / 2
-
-    whole = step(astar(tmp_path / "whole", draws(), **STEP))
-    half = step(astar(tmp_path / "half", draws(), trainer=Halved, **STEP))
-    assert_same_step(whole, {name: 2 * value for name, value in half.items()})
-
-
 # Mistakes
 
 
@@ -177,21 +164,3 @@ def test_a_trainer_names_the_hook_that_is_wrong_before_a_weight_moves(hook: str,
     with pytest.raises(UserError, match=f"^{hook.partition(' of ')[0]} "):
         trainer.train()
     assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
-
-
-# Observers
-
-
-@pytest.mark.parametrize("advantage", ["group", "gae"])
-def test_an_observer_sees_each_rollout_once_and_changes_no_step(tmp_path: Path, advantage: str) -> None:
-    events: list[RolloutEvent] = []
-    plain, watched = (small_trainer(tmp_path / name, advantage=advantage) for name in ("plain", "watched"))
-    watched.observers.append(type("Watcher", (), {"on_rollout": lambda _, event: events.append(event)})())
-    for trainer in (plain, watched):
-        trainer.train()
-    assert [event.step for event in events] == [0, 1]
-    for event in events:
-        lengths = [played.num_reply_tokens for played in event.rollout.trajectories]
-        assert [len(found) for found in event.advantages if found is not None] == lengths
-    end = parameters(watched)
-    assert all(torch.equal(value, end[name]) for name, value in parameters(plain).items())

@@ -9,9 +9,17 @@ from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from ragen_trl import StarPOConfig, StarPOTrainer
+from ragen_trl import StarPOTrainer
 from ragen_trl.credit.estimators import critic_steps
-from tests.support.ragen_trl.trainers import Spy, as_with_deepspeed, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import (
+    Spy,
+    as_with_deepspeed,
+    lottery,
+    on_cpu,
+    parameters,
+    small_model,
+    small_trainer,
+)
 
 CRITIC = ("value_loss", "clip_fraction", "grad_norm", "explained_variance", "value_mean", "return_mean")
 RATE = 1e-2
@@ -162,5 +170,4 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(
     ],
 )
 def test_steps_of_the_critic(trajectories: int, options: dict[str, Any], expected: tuple[int, int]) -> None:
-    args = StarPOConfig(output_dir="unused", advantage="gae", use_cpu=True, report_to="none", bf16=False, **options)
-    assert critic_steps(trajectories, args) == expected
+    assert critic_steps(trajectories, on_cpu(advantage="gae", **options)) == expected

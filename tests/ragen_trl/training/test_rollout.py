@@ -1,7 +1,6 @@
 """What a rollout plays and how it is rewarded: several environments, data sets, refills, reward functions, failures."""
 
 import math
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -12,7 +11,6 @@ import torch
 from datasets import Dataset
 
 from ragen_trl.algorithms.advantages import group_advantages
-from ragen_trl.credit.estimators import goes_on
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.seeds import REFILL
 from ragen_trl.trajectory import Trajectory
@@ -21,10 +19,10 @@ from tests.support.ragen_trl.trainers import (
     AnyReply,
     Lottery,
     Spy,
+    any_reply,
     contexts,
     logged,
     lottery,
-    made_up,
     parameters,
     small_trainer,
 )
@@ -117,7 +115,7 @@ class Dull(Lottery):
 
 
 def dull() -> AnyReply:
-    return AnyReply(Dull(), think=False, max_turns=1, max_actions=1, max_actions_per_turn=1)
+    return any_reply(Dull(), 1)
 
 
 def has_spread(group: list[Trajectory]) -> bool:
@@ -162,13 +160,6 @@ def test_no_schedule_of_updates_repeats_a_refill_or_an_outcome(tmp_path: Path, s
     assert sum(seed >= REFILL for seed in seeds) == 2 * len(seeds) // 3
     assert len({one.outcome_seed for one in trainer.played}) == len(trainer.played)
     assert trainer.batches == []  # nothing has spread: it gives up
-
-
-def test_a_refill_from_a_fixed_set_plays_its_start_states_with_other_outcomes(tmp_path: Path) -> None:
-    options = {"num_train_seeds": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 2, "max_steps": 2}
-    trainer = run(tmp_path, lottery(win=0.0), max_refills=2, **options)
-    assert {one.seed for one in trainer.played} == {group[0].seed for group in trainer.groups()[:8]}
-    assert len({one.outcome_seed for one in trainer.played}) == len(trainer.played)
 
 
 # Reward functions
@@ -234,14 +225,7 @@ class Fragile(Lottery):
 
 
 def fragile() -> AnyReply:
-    return AnyReply(Fragile(draws=3), think=False, max_turns=3, max_actions=99, max_actions_per_turn=1)
-
-
-@pytest.fixture
-def gate() -> Iterator[Event]:
-    made = Event()
-    yield made
-    made.set()
+    return any_reply(Fragile(draws=3), 3)
 
 
 @pytest.mark.parametrize("limit", ["crash", "timeout"])
@@ -269,12 +253,6 @@ def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(
     monkeypatch.setattr(Fragile, "always", True)
     with pytest.raises(UserError, match="all 8 episodes failed in the environment (?s:.*)on fire"):
         small_trainer(tmp_path, fragile, max_steps=1).train()
-
-
-def test_nothing_is_worth_anything_after_a_failure() -> None:
-    """However limits are valued: there is no state."""
-    for limit, worth in (("crash", False), ("timeout", False), ("turns", True)):
-        assert goes_on(made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit), "all") == worth
 
 
 @pytest.mark.parametrize("advantage", ["group", "gigpo", "mt_grpo", "gae"])

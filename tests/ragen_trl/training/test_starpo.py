@@ -1,6 +1,9 @@
-"""StarPOTrainer end to end on the tiny model: what is trained, by how much, and what is not."""
+"""StarPOTrainer end to end on the tiny model: what is trained and what is not; checkpoints, Ctrl-C and going on."""
 
 import gc
+import json
+import os
+import signal
 import weakref
 from pathlib import Path
 from typing import Any
@@ -8,23 +11,18 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from peft import LoraConfig, PeftModel
 
-from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
+from ragen_trl import StarPOSConfig, StarPOTrainer
 from ragen_trl.errors import UserError
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.loop import EnvResetError
-from ragen_trl.training.checkpoints import whole_checkpoints
-from tests.support.ragen_trl.trainers import (
-    TOKENIZER,
-    Spy,
-    contexts,
-    logged,
-    lottery,
-    parameters,
-    small_model,
-    small_trainer,
+from ragen_trl.training.checkpoints import (
+    StopOnInterrupt,
+    last_whole_checkpoint,
+    resumable_checkpoint,
+    whole_checkpoints,
 )
+from tests.support.ragen_trl.trainers import Spy, contexts, logged, lottery, parameters, small_trainer
 
 
 def test_every_parameter_moves_and_what_was_sampled_is_trained_with_ratio_one(tmp_path: Path) -> None:
@@ -41,15 +39,6 @@ def test_every_parameter_moves_and_what_was_sampled_is_trained_with_ratio_one(tm
     assert max(logged(trainer, "sampling/ratio_deviation_max")) < 1e-3
 
 
-def test_a_group_shares_its_start_state_and_not_the_outcomes(tmp_path: Path) -> None:
-    trainer: Any = small_trainer(tmp_path, lottery(), trainer=Spy, max_steps=1, per_device_train_batch_size=32)
-    trainer.train()
-    firsts = [{member.turns[0].observation for member in group} for group in trainer.groups()]
-    assert all(len(first) == 1 for first in firsts)
-    assert len(set.union(*firsts)) == 8
-    assert any(len({member.episode_return for member in group}) == 2 for group in trainer.groups())
-
-
 def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
     """With weight decay and momentum, an update of zeros would still move the weights."""
     options: dict[str, Any] = {"config": StarPOSConfig, "weight_decay": 0.5, "learning_rate": 0.1}
@@ -58,30 +47,6 @@ def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
     trainer.train()
     assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
     assert logged(trainer, "filter/skipped") == [1.0, 1.0]
-
-
-def test_lora_trains_saves_and_reloads(tmp_path: Path) -> None:
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    trainer = small_trainer(tmp_path, lottery(), peft_config=lora, learning_rate=1e-2, max_steps=2)
-    before = parameters(trainer)
-    trainer.train()
-    after = parameters(trainer)
-    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
-    assert moved == {name for name in after if "lora_" in name}
-    trainer.save_model(str(tmp_path / "adapter"))
-    reloaded = PeftModel.from_pretrained(small_model(), str(tmp_path / "adapter")).eval()
-    ids = torch.tensor([TOKENIZER("Actions: Left")["input_ids"]])
-    trained = trainer.model.eval()
-    torch.testing.assert_close(reloaded(ids).logits, trained(ids).logits)
-    assert not torch.allclose(small_model()(ids).logits, trained(ids).logits, atol=1e-4)
-
-
-def test_defaults_are_those_of_the_papers() -> None:
-    plain, stable = StarPOConfig(output_dir="x", bf16=False), StarPOSConfig(output_dir="x", bf16=False)
-    assert (plain.filter_ratio, plain.beta, plain.epsilon, plain.epsilon_high) == (1.0, 0.001, 0.2, None)
-    assert (stable.filter_ratio, stable.beta, stable.epsilon, stable.epsilon_high) == (0.25, 0.0, 0.2, 0.28)
-    assert (plain.groups_per_generation, plain.num_generations, plain.num_rollouts) == (8, 16, 200)
-    assert (plain.max_turns, plain.max_actions_per_turn, plain.max_actions, plain.format_penalty) == (5, 5, 10, -0.1)
 
 
 def test_nan_in_every_episode_ends_training_by_name(tmp_path: Path) -> None:
@@ -155,3 +120,56 @@ def test_a_trainer_that_nobody_holds_is_gone_at_once(tmp_path: Path, options: di
         assert held() is None
     finally:
         gc.enable()
+
+
+# Checkpoints: nothing half-written is read as whole, Ctrl-C leaves one
+
+
+def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
+    """A checkpoint folder with this ``trainer_state.json``, or without one."""
+    path = folder / name
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"weights")
+    if state is not None:
+        (path / "trainer_state.json").write_bytes(state if isinstance(state, bytes) else state.encode())
+    return path
+
+
+def state(step: int) -> str:
+    return json.dumps({"global_step": step})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [None, '{"global_step": 10', "[10]", b"\xff\xfe\x00", state(9)],
+    ids=["missing", "cut off", "list", "binary", "of another step"],
+)
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, broken: str | bytes | None) -> None:
+    whole = checkpoint(tmp_path, "checkpoint-5", state(5))
+    checkpoint(tmp_path, "checkpoint-10", broken)
+    assert last_whole_checkpoint(tmp_path) == whole
+
+
+def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
+    """Regression: a newer checkpoint between two updates on a rollout stopped the run, although an older one serves."""
+    for step in (4, 8, 10):
+        checkpoint(tmp_path, f"checkpoint-{step}", state(step))
+    assert resumable_checkpoint(True, str(tmp_path), 4, 20) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint(True, str(tmp_path), 1, 20) == tmp_path / "checkpoint-10"
+    with pytest.raises(UserError, match="checkpoint-10 was saved between two updates on one rollout, which is"):
+        resumable_checkpoint(True, str(tmp_path), 3, 20)
+
+
+def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop = StopOnInterrupt()
+    training = small_trainer(tmp_path, lottery(), callbacks=[stop], max_steps=50)
+    weight = training.model.lm_head.weight
+    weight.register_hook(
+        lambda _: None if stop.stopped else os.kill(os.getpid(), signal.SIGTERM)
+    )  # in the first backward pass
+    training.train()
+    assert stop.stopped
+    assert training.state.global_step == 1
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers

@@ -1,6 +1,6 @@
-"""An update: what is scored and computed of a rollout, the terms of its loss, where it stops, memory, DeepSpeed."""
+"""An update: what is computed of a rollout, terms of the loss, where it stops, memory, DeepSpeed; the self-check."""
 
-from collections.abc import Callable
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,25 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer
 from ragen_trl.errors import NotFiniteError
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.training import scoring
+from ragen_trl.training.self_check import Gap, SamplerMismatchError, measure_gap
 from tests.support.ragen_trl.astar_runs import astar
-from tests.support.ragen_trl.equivalence import STEP, Alone, Awake, assert_same_step, step, with_adapter
+from tests.support.ragen_trl.equivalence import STEP, Alone, Awake, assert_same_step, step
 from tests.support.ragen_trl.trainers import (
     TOKENIZER,
+    AnyReply,
+    Lottery,
     Spy,
+    any_reply,
+    as_with_deepspeed,
     contexts,
     logged,
     lottery,
     parameters,
     small_model,
     small_trainer,
+    with_adapter,
 )
 
 # What is scored of a rollout
@@ -111,11 +119,7 @@ class Engine(StarPOTrainer):
     """Calculates its losses as under DeepSpeed, and keeps whether they have a graph."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
-        self.is_deepspeed_enabled = True
-        try:
-            loss = super().compute_loss(model, inputs, *args, **options)
-        finally:
-            self.is_deepspeed_enabled = False
+        loss: torch.Tensor = as_with_deepspeed(StarPOTrainer.compute_loss)(self, model, inputs, *args, **options)
         self.graphs = [*getattr(self, "graphs", []), loss.grad_fn is not None]
         return loss
 
@@ -163,24 +167,10 @@ def test_the_first_ratio_is_one_whatever_drops(tmp_path: Path, model: Any, adapt
 # What saves memory changes no gradient: few trajectories at a time, activations computed twice, logits in tiles
 
 
-def starpo(folder: Path, lora: bool, **options: Any) -> Any:
-    """Eight episodes of one to three turns, one in each micro-batch."""
-    options = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, **STEP, **options}
-    return small_trainer(folder, lottery(draws=3), trainer=Awake, model=with_adapter() if lora else None, **options)
-
-
-def astar_po(folder: Path, lora: bool, **options: Any) -> Any:
-    """The same, in the second of two updates, where policy and reference differ."""
-    size = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "learning_rate": 0.5}
-    options = {**STEP, **size, "max_steps": 2, "beta2": 0.1, "kl_coef": 0.1, **options}
-    trainer = with_adapter() if lora else None
-    return astar(folder, lottery(draws=3), trainer=AStarPOTrainer, model=trainer, **options)
-
-
-CASES: dict[str, tuple[Callable[..., Any], bool, dict[str, Any]]] = {
-    "group, LoRA, reference": (starpo, True, {"beta": 0.1}),
-    "critic, LoRA": (starpo, True, {"advantage": "gae"}),
-    "A*-PO, LoRA": (astar_po, True, {}),
+CASES: dict[str, dict[str, Any]] = {
+    "group, reference": {"beta": 0.1},
+    "critic": {"advantage": "gae"},
+    "A*-PO": {"max_steps": 2, "learning_rate": 0.5, "beta2": 0.1, "kl_coef": 0.1},  # policy and reference differ
 }
 
 
@@ -197,17 +187,105 @@ def passes_of(model: PreTrainedModel) -> list[bool]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_checkpointing_computes_twice_and_takes_the_same_step(tmp_path: Path, name: str) -> None:
-    make, lora, options = CASES[name]
+    """Eight episodes of one to three turns, one in each micro-batch, of a policy with an adapter."""
+    make, trainer_class = (astar, AStarPOTrainer) if name == "A*-PO" else (small_trainer, Awake)
+    options = {**STEP, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, **CASES[name]}
     steps, critics, passes = [], [], []
     for checkpointing in (False, True):
-        trainer = make(tmp_path / str(checkpointing), lora, gradient_checkpointing=checkpointing, **options)
+        options |= {"gradient_checkpointing": checkpointing, "model": with_adapter()}
+        trainer: Any = make(tmp_path / str(checkpointing), lottery(draws=3), trainer=trainer_class, **options)
         calls = passes_of(trainer.model)
-        moved = step(trainer)
-        steps.append({key: value for key, value in moved.items() if value.any() or not lora})
+        steps.append({key: value for key, value in step(trainer).items() if value.any()})
         critics.append([] if trainer.critic is None else [one.detach() for one in trainer.critic.parameters])
         passes.append(len(calls))
     assert_same_step(*steps)
     assert passes[1] == 2 * passes[0]  # each forward pass again in the backward pass
-    assert len(critics[0]) == len(critics[1])
     for first, second in zip(*critics, strict=True):
         torch.testing.assert_close(second, first, rtol=1e-3, atol=2e-5)  # Adam blows rounding up
+
+
+# The first rollout tells whether the trainer computes what the sampler did; if not, nothing is learnt
+
+
+# Two rows of a prompt of 2 and 1 tokens; in the second only the first token is the model's.
+BATCH = {
+    "prompt_mask": torch.tensor([[1, 1], [0, 1]]),
+    "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    "tool_mask": torch.tensor([[1, 0, 1], [1, 0, 1]]),
+    "sampling_per_token_logps": torch.tensor([[-1.0, 0.0, -2.0], [-3.0, 0.0, 0.0]]),
+}
+SCORED = torch.tensor([[-1.5, -9.0, -1.75], [-3.0, -9.0, -9.0]])
+
+
+def test_the_gap_is_that_of_sampled_tokens_over_all_processes() -> None:
+    parts = measure_gap(SCORED, BATCH)
+    assert parts.tolist() == [3.0, 0.75, 0.5]  # tokens, sum, largest
+    other = torch.tensor([1.0, 2.0, 2.0])
+    assert Gap.of(torch.cat([parts, other])) == Gap(4, 2.75 / 4, 2.0)
+    assert Gap.of(torch.zeros(6)) == Gap(0, 0.0, 0.0)
+    unsaid = {**BATCH, "sampling_per_token_logps": torch.tensor([[0.0, 0.0, 0.0], [math.nan, 0.0, 0.0]])}
+    assert measure_gap(SCORED, unsaid).tolist() == [0.0, 0.0, 0.0]
+    assert measure_gap(SCORED.masked_fill(SCORED == -1.75, math.nan), BATCH)[2].item() == math.inf
+    # vLLM's are from after top-p: here a token is 0.5 above, of which ln(1 / 0.7) is allowed.
+    assert measure_gap(SCORED, BATCH, slack=-math.log(0.7))[2].item() == pytest.approx(0.25)
+
+
+class Pages(Lottery):
+    """A lottery whose first messages differ in length, so that prompts are padded."""
+
+    def _start(self, options: Any) -> str:
+        return super()._start(options) + " and again" * int(self.np_random.integers(20))
+
+
+def pages() -> AnyReply:
+    """Three turns of it."""
+    return any_reply(Pages(draws=3), 3)
+
+
+def learned_positions() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(TOKENIZER), n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.2
+    )
+    return GPT2LMHeadModel(config)
+
+
+def without_positions(call: Any, *_: Any) -> Any:
+    return call
+
+
+@pytest.mark.parametrize("make", [small_trainer, astar])
+def test_a_trainer_that_scores_otherwise_stops_before_it_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    """A*-PO before the reference has played all start states."""
+    monkeypatch.setattr(scoring, "PackedModel", without_positions)
+    trainer = make(tmp_path, pages, model=learned_positions(), max_steps=2)
+    before = parameters(trainer)
+    with pytest.raises(SamplerMismatchError):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    for name, value in parameters(trainer).items():
+        torch.testing.assert_close(value, before[name], rtol=0.0, atol=0.0)
+
+
+def test_a_sampler_with_merged_lora_is_the_trained_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``init_lora_weights=False``: products that are not zero from the first rollout on."""
+    adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    reply, merges, trained = TransformersPolicy._reply, [], {}
+
+    def watched(policy: TransformersPolicy, requests: Any) -> Any:
+        merges.append(any(layer.merged for layer in policy.model.modules() if hasattr(layer, "merged_adapters")))
+        return reply(policy, requests)
+
+    monkeypatch.setattr(TransformersPolicy, "_reply", watched)
+    for merged in (False, True):
+        torch.manual_seed(0)
+        trainer = small_trainer(tmp_path / str(merged), lottery(draws=2), peft_config=adapter, merge_lora=merged)
+        trainer.train()
+        assert max(logged(trainer, "sampling/ratio_deviation_max")) < 1e-4
+        assert merges and set(merges) == {merged}
+        merges.clear()
+        trained[merged] = parameters(trainer)
+    for name, value in trained[False].items():
+        torch.testing.assert_close(trained[True][name], value, atol=1e-4, rtol=1e-3)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import TrainerState
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, trl_seams
 from ragen_trl.batching.shared_prefixes import PackedModel
@@ -21,7 +20,7 @@ from ragen_trl.policies.model_calls import with_positions
 from ragen_trl.training.launch import load_weights
 from ragen_trl.trl_seams import check_seams, last_rollout, log_values
 from tests.support.project import ROOT
-from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import lottery, parameters, plain_trainer, small_trainer
 
 
 class Recorder(StarPOTrainer):
@@ -90,33 +89,7 @@ def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
     expected = torch.stack([logits[2, 4], logits[3, 5]])
     torch.testing.assert_close(logprobs[0], expected)
     torch.testing.assert_close(entropies[0], -(logits.exp() * logits).sum(-1)[2:4])
-
-
-def test_the_trainer_state_is_the_last_file_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`last_whole_checkpoint` takes a readable trainer_state.json as the sign that all else was written."""
-    written: list[set[str]] = []
-    save = TrainerState.save_to_json
-
-    def spy(self: TrainerState, path: str) -> None:
-        written.append({file.name for file in Path(path).parent.iterdir()})
-        save(self, path)
-
-    monkeypatch.setattr(TrainerState, "save_to_json", spy)
-    trainer = small_trainer(tmp_path, lottery(), max_steps=1, save_strategy="steps", save_steps=1)
-    trainer.train()
-    after = {file.name for file in (tmp_path / "checkpoint-1").iterdir()}
-    assert after - written[0] == {"trainer_state.json"}
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} <= written[0]
-
-
-def test_entropies_have_a_gradient(tmp_path: Path) -> None:
-    """Our bonus is a term of the loss, so TRL's fused head must not detach them."""
-    trainer = small_trainer(tmp_path, lottery(), max_steps=1)
-    ids = torch.tensor([[1, 2, 3]])
-    _, entropies, _ = trainer._get_per_token_logps_and_entropies(
-        trainer.model, ids, torch.ones_like(ids), 2, compute_entropy=True
-    )
-    entropies.sum().backward()
+    entropies.sum().backward()  # our bonus is a term of the loss, so TRL's fused head must not detach them
     assert any(value.grad is not None and bool(value.grad.any()) for value in trainer.model.parameters())
 
 
@@ -126,10 +99,7 @@ def test_entropies_have_a_gradient(tmp_path: Path) -> None:
 OF_THE_CARD = {"_tag_names", "_name", "_paper"}
 FOREIGN = {"trainer", "model", "policy", "config", "tokenizer", "GRPOConfig", "GRPOTrainer", "Trainer", "super"}
 # Private members of models and configurations, which the packages before the trainers and the commands use.
-EXCEPTIONS = {
-    ("policies/model_calls.py", "_attn_implementation"),
-    ("policies/models.py", "_attn_implementation"),
-}
+EXCEPTIONS = {("policies/model_calls.py", "_attn_implementation"), ("policies/models.py", "_attn_implementation")}
 
 
 def of_trl() -> set[str]:
@@ -156,7 +126,7 @@ def private_names(tree: ast.AST, of_self: set[str]) -> Iterator[str]:
 
 # Of Transformers' trainer: when a checkpoint is loaded and written, where a run goes, the norm of the gradient.
 OF_TRANSFORMERS = {
-    *("_prepare_for_training", "_save_checkpoint", "_get_output_dir", "_get_grad_norm", "_save", "_load_best_model"),
+    *("_prepare_for_training", "_save_checkpoint", "_get_output_dir", "_get_grad_norm", "_save", "_load_best_model")
 }
 OURS = {"trl_seams.py", "trainer.py", "training/launch.py"}
 
@@ -194,13 +164,10 @@ def first(completions: list[str], completion_ids: list[list[int]], **_: Any) -> 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
     """TRL's own trainer after one update on 8 completions, in two micro-batches."""
-    ours = {"think", "max_turns", "max_reply_length", "dataloader_pin_memory"}
-    options = {name: value for name, value in SMALL.items() if name not in ours}
-    options |= {"max_completion_length": 6, "max_steps": 1, "per_device_train_batch_size": 4}
+    options = {"max_completion_length": 6, "max_steps": 1, "per_device_train_batch_size": 4}
     options["gradient_accumulation_steps"] = 2
-    args = GRPOConfig(str(tmp_path_factory.mktemp("plain")), **options)
-    rows = Dataset.from_dict({"prompt": ["Actions: Left", "Actions: Right"]})
-    trainer = GRPOTrainer(small_model(), [length, first], args, rows, processing_class=TOKENIZER)
+    prompts = ["Actions: Left", "Actions: Right"]
+    trainer = plain_trainer(tmp_path_factory.mktemp("plain"), [length, first], prompts, **options)
     trainer.train()
     return trainer
 
@@ -226,9 +193,17 @@ def test_values_logged_in_any_trainer_are_means_since_the_last_row(plain: GRPOTr
     assert "alert" not in plain.state.log_history[-1]
 
 
-def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
-    """`BestCheckpoint` relies on it; the optimizer and the step stay."""
+def test_the_trainer_state_is_the_last_file_of_a_checkpoint_whose_weights_can_be_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A readable trainer_state.json is the sign that all else was written; `BestCheckpoint` puts weights back."""
+    written: list[set[str]] = []
     saved: list[dict[str, torch.Tensor]] = []
+    save = TrainerState.save_to_json
+
+    def spy(self: TrainerState, path: str) -> None:
+        written.append({file.name for file in Path(path).parent.iterdir()})
+        save(self, path)
 
     class Saving(StarPOTrainer):
         def save_algorithm_state(self, folder: Path) -> None:
@@ -236,14 +211,17 @@ def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
             assert not (folder / "trainer_state.json").exists()
             saved.append(parameters(self))
 
+    monkeypatch.setattr(TrainerState, "save_to_json", spy)
     options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
     trainer = small_trainer(tmp_path, lottery(), trainer=Saving, **options)
     trainer.train()
+    assert {file.name for file in (tmp_path / "checkpoint-1").iterdir()} - written[0] == {"trainer_state.json"}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} <= written[0]
     assert len(saved) == 2
     assert any(not torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
     load_weights(trainer, tmp_path / "checkpoint-1")
     assert all(torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
-    assert trainer.state.global_step == 2
+    assert trainer.state.global_step == 2  # the optimizer and the step stay
 
 
 def test_scoring_only_calls_the_model(tmp_path: Path) -> None:

@@ -65,19 +65,19 @@ def astar(folder: Path, env: Any = None, trainer: Any = Spy, **changes: Any) -> 
     return small_trainer(folder, env or lottery(), config=AStarPOConfig, trainer=trainer, **{**SMALL_STAGE, **changes})
 
 
-def stored(folder: Path, name: str = "values.sqlite") -> dict[str, dict[int, list[float]]]:
+def stored(folder: Path) -> dict[str, dict[int, list[float]]]:
     """Returns by key and start seed in a cache, in the order of the samples."""
     found: dict[str, dict[int, list[float]]] = {}
-    with closing(sqlite3.connect(folder / name)) as database:
+    with closing(sqlite3.connect(folder / "values.sqlite")) as database:
         rows = database.execute("SELECT key, seed, episode_return FROM samples ORDER BY key, seed, sample")
         for key, seed, episode_return in rows.fetchall():
             found.setdefault(key, {}).setdefault(seed, []).append(episode_return)
     return found
 
 
-def cached(folder: Path, name: str = "values.sqlite") -> dict[int, list[float]]:
+def cached(folder: Path) -> dict[int, list[float]]:
     """Returns by start seed of the only key in a cache."""
-    (returns,) = stored(folder, name).values()
+    (returns,) = stored(folder).values()
     return returns
 
 

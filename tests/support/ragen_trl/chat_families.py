@@ -45,27 +45,15 @@ FORGETTING_THOUGHTS = CHATML.replace(
 
 @dataclass(frozen=True)
 class Family:
-    """A family's template and special tokens, with the texts that a conversation is expected to consist of.
-
-    Attributes:
-        template: The chat template as the family ships it.
-        specials: Special tokens in the vocabulary.
-        end_of_turn: The token that closes a reply.
-        eos: The tokenizer's own end of sequence, which need not be that token.
-        bos: The tokenizer's begin of sequence, or ``None``.
-        opening: The first prompt around the user's message, without system prompt.
-        between: The text from the end of one reply to the beginning of the next.
-        takes_system: Whether the template knows system messages.
-    """
+    """A family's template and special tokens, with the texts that a conversation is expected to consist of."""
 
     template: str
     specials: tuple[str, ...]
-    end_of_turn: str
-    opening: str
-    between: str
-    eos: str
+    end_of_turn: str  # closes a reply
+    opening: str  # the first prompt around the user's message, without system prompt
+    between: str  # from the end of one reply to the beginning of the next
+    eos: str  # the tokenizer's own, which need not be the end of a turn
     bos: str | None = None
-    takes_system: bool = True
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Builds the tokenizer; it has ``<think>`` and ``</think>`` as ordinary added tokens, as Qwen3 does."""
@@ -134,7 +122,6 @@ FAMILIES: dict[str, Family] = {
         "<end_of_turn>\n" + _GEMMA_TURN,
         eos="<eos>",
         bos="<bos>",
-        takes_system=False,
     ),
     "phi3": Family(
         trl_templates.phi3_chat_template,

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 
 from ragen_trl.batching.batch import trajectory_batch, turn_columns
 from ragen_trl.credit.critic import Critic
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+from tests.support.ragen_trl.fake_vllm import LORA
+from tests.support.ragen_trl.trainers import TOKENIZER, with_adapter
 
 PAD = TOKENIZER.pad_token_id
-LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 OPTIONS: dict[str, Any] = {
     **dict(per_device_train_batch_size=4, critic_learning_rate=0.01, max_grad_norm=1.0, weight_decay=0.0),
     **dict(adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, gradient_checkpointing=False),
@@ -40,16 +40,9 @@ def episodes(count: int, seed: int = 0) -> list[Trajectory]:
     return [episode(random, int(random.integers(1, 4))) for _ in range(count)]
 
 
-def lora_policy(warm: bool = False, **settings: Any) -> PeftModel:
-    """The small model with an adapter, whose matrices are all non-zero if it is ``warm``."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        policy = get_peft_model(small_model(), LoraConfig(**{**LORA, **settings}))
-        if warm:
-            for name, value in policy.named_parameters():
-                if "lora_B" in name:
-                    torch.nn.init.normal_(value, std=0.3)
-    return policy
+def lora_policy(**settings: Any) -> PeftModel:
+    """The small model with an adapter whose matrices are all non-zero."""
+    return with_adapter(0.3, **{**LORA, **settings})
 
 
 def make_critic(policy: Any, awake: bool = True, **settings: Any) -> Critic:

@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import PreTrainedModel
 
 from ragen_trl import StarPOTrainer, Trajectory
 from ragen_trl.system.shards import part, part_of
-from tests.support.ragen_trl.trainers import lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 
 STEP: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1}
 
@@ -49,14 +47,12 @@ class Awake(StarPOTrainer):
             part(head).copy_(part_of(weight.to(head.device), head))
 
 
-def played_in_turns(
-    folder: Path, advantage: str, size: int, count: int, trainer: Any = Awake, **options: Any
-) -> StarPOTrainer:
+def played_in_turns(folder: Path, advantage: str, size: int, count: int, **options: Any) -> StarPOTrainer:
     """24 trajectories of 1 to 3 turns in 6 groups of 4."""
     return small_trainer(
         folder,
         lottery(draws=3),
-        trainer=trainer,
+        trainer=Awake,
         per_device_train_batch_size=size,
         gradient_accumulation_steps=count,
         **{**STEP, "advantage": advantage, **CREDITS[advantage], "entropy_coef": 0.01, **options},
@@ -67,17 +63,6 @@ def timeless(trainer: StarPOTrainer) -> list[dict[str, Any]]:
     """The logged rows without what depends on the clock."""
     clocks = ("rollout/seconds", "rollout/wait_seconds", "step_time")
     return [{key: value for key, value in row.items() if key not in clocks} for row in trainer.state.log_history]
-
-
-def with_adapter() -> PreTrainedModel:
-    """The small model with an adapter that is not the identity; the same one each time."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = get_peft_model(small_model(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
-        for name, value in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(value, std=0.1)
-    return model
 
 
 def every_turn_alone(played: Trajectory) -> Trajectory:

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
+from ragen_trl.rollout.interfaces import Start
+
 
 class Quiz:
     """Asks a given number of questions, each longer than the one before, and pays 1, 2, 3, … for the answers.
 
-    Args:
-        questions: How many; the last one terminates, or truncates with ``limit="turns"``.
-        truncates: End by truncation.
-        padding: Characters in the first question besides its number; every later one has one more.
+    The last one terminates, or truncates with ``limit="turns"``. ``padding`` characters stand beside the first number.
     """
 
     def __init__(self, questions: int, truncates: bool = False, padding: int = 3) -> None:
@@ -44,15 +43,13 @@ def quizzes(lengths: Sequence[int]) -> list[Quiz]:
     return [Quiz(length, padding=2 + 5 * index) for index, length in enumerate(lengths)]
 
 
-class Faulty(Quiz):
-    """A quiz that fails at chosen moments.
+def starts(count: int) -> list[Start]:
+    """Seeds 0, 1, … each with its own sampling seed."""
+    return [Start(seed, sampling_seed=100 + seed) for seed in range(count)]
 
-    Args:
-        questions: How many.
-        crashes: Numbers of the steps that raise, from 1 on; 0 is `reset`.
-        hangs: Numbers of those that wait for ``gate``.
-        gate: Opened at the end of a test.
-    """
+
+class Faulty(Quiz):
+    """A quiz that raises in some steps, numbered from 1 on (0 is `reset`), and waits for a gate in others."""
 
     def __init__(
         self, questions: int, crashes: Sequence[int] = (), hangs: Sequence[int] = (), gate: Event | None = None
@@ -76,12 +73,7 @@ class Faulty(Quiz):
 
 
 class Slow(Quiz):
-    """A quiz that waits before every question, longer before some than before others.
-
-    Args:
-        questions: How many.
-        seconds: How long at most.
-    """
+    """A quiz that waits before every question for so many seconds at most, longer before some than before others."""
 
     def __init__(self, questions: int, seconds: float) -> None:
         super().__init__(questions)

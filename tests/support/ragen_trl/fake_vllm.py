@@ -16,27 +16,29 @@ import torch
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
-from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, small_model, small_trainer
 
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
+# Options of one of two processes that share a server.
+SERVER: dict[str, Any] = {
+    "use_vllm": True,
+    "vllm_mode": "server",
+    "per_device_train_batch_size": 2,
+    "num_generations": 2,
+    "max_completion_length": 600,
+    "learning_rate": 1e-2,
+    "ddp_backend": "gloo",
+}
 
 
 class FakeModel:
-    """The weights that an engine or a server has, and what it was asked.
-
-    Attributes:
-        model: The copy.
-        offset: Added to the log-probabilities that it reports.
-        requests: Every request: ``ids``, ``seed``, ``max_tokens``, ``temperature``, ``stop``.
-        loads: How often weights were sent.
-    """
+    """The weights that an engine or a server has, and what it was asked."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = copy.deepcopy(model).eval()
-        self.offset = 0.0
+        self.offset = 0.0  # added to the log-probabilities that it reports
         self.requests: list[SimpleNamespace] = []
-        self.loads = 0
+        self.loads = 0  # how often weights were sent
 
     def load(self, name: str, value: torch.Tensor) -> None:
         self.model.get_parameter(name).data.copy_(value)
@@ -172,8 +174,3 @@ def fake_of(trainer: Any) -> FakeModel:
     """The weights that its engine has."""
     model: FakeModel = trainer.vllm_generation.fake
     return model
-
-
-def starts(count: int) -> list[Start]:
-    """Seeds 0, 1, … each with its own sampling seed."""
-    return [Start(seed, sampling_seed=100 + seed) for seed in range(count)]

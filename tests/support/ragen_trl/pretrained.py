@@ -11,27 +11,12 @@ from ragen_trl import StarPOTrainer
 from ragen_trl import trainer as trainer_module
 from ragen_trl.training.self_check import Gap
 from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.trainers import SMALL
 
 SHORT: dict[str, Any] = {
-    "temperature": 0.7,
-    "think": False,
-    "max_turns": 2,
-    "max_actions_per_turn": 2,
-    "max_reply_length": 8,
-    "max_completion_length": 200,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 1,
-    "num_generations": 2,
-    "max_steps": 3,
-    "learning_rate": 1e-4,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "report_to": "none",
-    "gradient_checkpointing": False,
-    "bf16": False,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "dataloader_pin_memory": False,
+    **{name: value for name, value in SMALL.items() if name != "beta"},
+    **{"temperature": 0.7, "max_actions_per_turn": 2, "max_reply_length": 8, "max_completion_length": 200},
+    **{"per_device_train_batch_size": 4, "num_generations": 2, "max_steps": 3, "learning_rate": 1e-4},
 }
 LORA = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
 
@@ -42,12 +27,7 @@ def variety(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
 
 
 class Run:
-    """A short training: its trainer, what it compared with the sampler before the first update, and its weights before.
-
-    Attributes:
-        gaps: What the self-check of the first update found.
-        before: A copy of the parameters that are trained.
-    """
+    """A short training: what its sampler and trainer differ by before the first update, and its weights before."""
 
     def __init__(self, trainer: StarPOTrainer) -> None:
         self.trainer = trainer

@@ -1,49 +1,12 @@
-"""What the tests of A*-PO's reference share: policies of every kind, and episodes that need no model at all."""
+"""What the tests of A*-PO's reference share: policies of every kind."""
 
 from typing import Any
 
-import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 
-from ragen_trl.astar_po.reference_values import Request, Sample
-from ragen_trl.config.options import AStarPOOptions
 from ragen_trl.training.reference import Reference
 from tests.support.ragen_trl.trainers import small_model
-
-
-def accuracy_of(**changes: Any) -> AStarPOOptions:
-    """How well V* must be known, with some values changed."""
-    return AStarPOOptions(**{"max_reference_samples": 32, "value_std_error": 0.05, **changes})
-
-
-SEEDS = range(10_000, 10_020)
-CHANCES = [0.0, 0.05, 0.3, 0.5, 0.9, 1.0]
-
-
-class ByChance:
-    """A reference that succeeds by chance, another one from every start; keeps account of what it was asked for."""
-
-    def __init__(self, win: float = 1.0, loss: float = 0.0, stop_after: int | None = None) -> None:
-        self.win, self.loss, self.stop_after = win, loss, stop_after
-        self.batches: list[list[Request]] = []
-
-    @property
-    def asked(self) -> list[Request]:
-        """All requests so far."""
-        return [request for batch in self.batches for request in batch]
-
-    def __call__(self, requests: list[Request]) -> list[Sample]:
-        if len(self.batches) == self.stop_after:
-            raise KeyboardInterrupt
-        self.batches.append(requests)
-        return [Sample(*self.outcome(*request)) for request in requests]
-
-    def outcome(self, seed: int, index: int) -> tuple[float, bool]:
-        """A function of its arguments alone."""
-        success = bool(np.random.default_rng((seed, index)).random() < CHANCES[seed % len(CHANCES)])
-        return (self.win if success else self.loss), success
-
 
 IDS = torch.arange(24).reshape(2, 12) * 7 % 500
 

@@ -5,20 +5,26 @@ or LoRA; `trained` makes its updates, on one process or as one of two, and retur
 """
 
 import importlib
+import json
 import os
+import sys
 import tempfile
+import traceback
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from peft import LoraConfig
+from torch.distributed.fsdp import FSDPModule
 
 from ragen_trl import CollapseMonitor
-from tests.support.ragen_trl.trainers import small_model, small_trainer
-from tests.support.ragen_trl.two_ranks import ALGORITHMS, ENVIRONMENTS
+from tests.support.ragen_trl.fake_vllm import LORA, SERVER, install_fake_vllm
+from tests.support.ragen_trl.trainers import LastRollout, lottery, small_model, small_trainer
+from tests.support.ragen_trl.two_ranks import ALGORITHMS, ENVIRONMENTS, STAGE_1, case
 
 _ZERO: dict[str, Any] = {
     "zero_allow_untested_optimizer": True,
@@ -52,47 +58,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 """Checkpoints in parts, and weights that only the first process loads: what ``accelerate config`` sets for FSDP2."""
-_LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 # AdamW with a large ε: steps in proportion to the gradient, which do not blow rounding up.
 _STEP: dict[str, Any] = {"learning_rate": 0.5, "adam_epsilon": 1.0, "max_grad_norm": 0.3, "max_steps": 3}
 _CRITIC: dict[str, Any] = {"critic_learning_rate": 1e-3, "entropy_coef": 0.01}
-_STAGE_1: dict[str, Any] = {"num_train_seeds": 12, "reference_samples": 3, "max_reference_samples": 5}
+
 
 CASES: dict[str, dict[str, Any]] = {
-    "KL": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "by_name": True, "options": {"beta": 0.2}},
-    "StarPO-S": {"algorithm": "StarPO-S", "envs": ["draws"], "rows": 24, "options": {"filter_ratio": 0.4}},
-    "no group": {
-        "algorithm": "StarPO",
-        "envs": ["nothing"],
-        "rows": 12,
-        "options": {"filter_ratio": 0.4, "weight_decay": 0.5},
-    },
-    "turns": {
-        "algorithm": "StarPO",
-        "envs": ["long"],
-        "rows": 4,
-        "options": {"num_generations": 2, "max_completion_length": 600},
-    },
-    "bi_level_gae": {
-        "algorithm": "StarPO",
-        "envs": ["draws"],
-        "rows": 12,
-        "by_name": True,
-        "options": {"advantage": "bi_level_gae", "gae_lambda": 0.9, **_CRITIC},
-    },
-    "gae and filter": {
-        "algorithm": "StarPO",
-        "envs": ["draws"],
-        "rows": 24,
-        "options": {"advantage": "gae", "filter_ratio": 0.4, **_CRITIC},
-    },
-    "A*-PO": {
-        "algorithm": "A*-PO",
-        "envs": ["draws"],
-        "rows": 12,
-        "by_name": True,
-        "options": {**_STAGE_1, "refresh_steps": 2, "beta2": 0.1, "kl_coef": 0.1},
-    },
+    "KL": case(by_name=True, beta=0.2),
+    "StarPO-S": case(rows=24, algorithm="StarPO-S", filter_ratio=0.4),
+    "no group": case("nothing", filter_ratio=0.4, weight_decay=0.5),
+    "turns": case("long", rows=4, num_generations=2, max_completion_length=600),
+    "bi_level_gae": case(by_name=True, advantage="bi_level_gae", gae_lambda=0.9, **_CRITIC),
+    "gae and filter": case(rows=24, advantage="gae", filter_ratio=0.4, **_CRITIC),
+    "A*-PO": case(algorithm="A*-PO", by_name=True, **STAGE_1, refresh_steps=2, beta2=0.1, kl_coef=0.1),
 }
 """What is trained, by the name of its row in the table."""
 
@@ -102,12 +80,7 @@ WEIGHTS = ("all", "LoRA")
 def trained(folder: Path, name: str, weights: str, engine: str | None, **changes: Any) -> dict[str, Any]:
     """What the updates of a cell make: whole weights of the policy and the critic, metrics, V*.
 
-    Args:
-        folder: For the run.
-        name: Of a case.
-        weights: All of them, or LoRA.
-        engine: For one of two processes; ``None``: the one process that these are compared with.
-        changes: Options.
+    ``engine`` is that of one of several processes; ``None``: the one process that these are compared with.
     """
     trainer = make_trainer(folder, name, weights, engine, **changes)
     trainer.train()
@@ -135,25 +108,25 @@ def learnt(trainer: Any) -> dict[str, Any]:
 
 def make_trainer(folder: Path, name: str, weights: str, engine: str | None, **changes: Any) -> Any:
     """The trainer of a cell; see `trained`."""
-    case, options = CASES[name], {}
-    config, trainer = ALGORITHMS[case["algorithm"]]
-    rows, processes = case["rows"], 1 if engine is None else int(os.environ["WORLD_SIZE"])
+    cell, options = CASES[name], {}
+    config, trainer = ALGORITHMS[cell["algorithm"]]
+    rows, processes = cell["rows"], 1 if engine is None else int(os.environ["WORLD_SIZE"])
     size = rows if engine is None else 2
     if engine is not None:
         allow_on_the_cpu(engine)
         options = dict({**ENGINES, **SETTINGS}[engine])
-    envs = [ENVIRONMENTS[env] for env in case["envs"]]
+    envs = [ENVIRONMENTS[env] for env in cell["envs"]]
     torch.manual_seed(0)  # LoRA's first factors
     made = small_trainer(
         folder,
         envs[0] if len(envs) == 1 else envs,
         config=config,
         trainer=trainer,
-        model=saved_model() if case.get("by_name") else None,
-        peft_config=LoraConfig(**_LORA) if weights == "LoRA" else None,
+        model=saved_model() if cell["by_name"] else None,
+        peft_config=LoraConfig(**LORA) if weights == "LoRA" else None,
         per_device_train_batch_size=size,
         gradient_accumulation_steps=rows // processes // size,
-        **{**_STEP, **case["options"], **options, **changes},
+        **{**_STEP, **cell["options"], **options, **changes},
     )
     assert made.accelerator.num_processes == processes
     if name == "turns":  # it measures with the model, on every process as much as that has played
@@ -208,3 +181,63 @@ def _with_fsdp(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) ->
         if self._mixed_precision != "no":
             fsdp_plugin.set_mixed_precision(self._mixed_precision)
         self.fsdp_plugin = fsdp_plugin
+
+
+# What each process runs: the cells of cells.json, [job, case, weights, engine] each; one that fails leaves its error
+
+
+def resumed(run: Path, name: str, weights: str, engine: str) -> dict[str, Any]:
+    """The weights of the unbroken run, from two processes, and of the one that went on from the second checkpoint."""
+    changes: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1}
+    changes |= {"refresh_steps": 1} if name == "A*-PO" else {}
+    made = {}
+    if os.environ["WORLD_SIZE"] == "2":
+        trainer = make_trainer(run, name, weights, engine, **changes)
+        trainer.train()
+        made["unbroken"] = learnt(trainer)
+        trainer.save_model(str(run / "export"))
+    again = make_trainer(run, name, weights, engine, **changes)
+    again.train(resume_from_checkpoint=str(run / "checkpoint-2"))
+    assert again.state.global_step == 3
+    return {**made, "resumed": learnt(again)}
+
+
+def served(run: Path, name: str, weights: str, engine: str) -> dict[str, Any]:
+    """What updates with a server log, how many turns there were, and how often FSDP2 gathered a whole module."""
+    patch, gathered = pytest.MonkeyPatch(), []
+    install_fake_vllm(patch)
+    unshard = FSDPModule.unshard
+    patch.setattr(FSDPModule, "unshard", lambda self, *args: gathered.append("module") or unshard(self, *args))
+    allow_on_the_cpu(engine)
+    options = {key: value for key, value in SERVER.items() if key != "ddp_backend"}
+    torch.manual_seed(0)
+    adapter = None if weights == "all" else LoraConfig(**LORA)
+    trainer = small_trainer(run, lottery(draws=9), peft_config=adapter, **options, **ENGINES[engine])
+    last = LastRollout(trainer)
+    trainer.train()
+    patch.undo()
+    turns = [len(trajectory.turns) for trajectory in last.played]
+    metrics = [row for row in trainer.state.log_history if "loss" in row]
+    return {"metrics": metrics, "turns": turns, "gathered": len(gathered)}
+
+
+JOBS = {"updates": trained, "resumed": resumed, "served": served}
+
+
+def main(folder: Path) -> None:
+    """All cells in one launch, since it costs more than a cell."""
+    saved_model()
+    for job, *cell in json.loads((folder / "cells.json").read_text(encoding="utf-8")):
+        place = " ".join([job, *cell])
+        try:
+            made = JOBS[job](folder / place, *cell)
+        except Exception:
+            made = {"error": traceback.format_exc()}
+        torch.save(made, folder / f"{place} {os.environ['WORLD_SIZE']} {os.environ['RANK']}.pt")
+    torch.distributed.barrier()  # the first process must not leave before the other has written
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

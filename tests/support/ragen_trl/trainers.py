@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
+from trl import GRPOConfig, GRPOTrainer
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
@@ -20,6 +23,8 @@ from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
 TOKENIZER = build_tiny_tokenizer()
+
+
 LAKE = "ragen/FrozenLake-v0"
 
 SMALL: dict[str, Any] = {
@@ -43,9 +48,26 @@ SMALL: dict[str, Any] = {
 }
 
 
+def on_cpu(**options: Any) -> StarPOConfig:
+    """A configuration that needs no accelerator and reports to nobody."""
+    return StarPOConfig(**{"output_dir": "unused", "bf16": False, "use_cpu": True, "report_to": "none", **options})
+
+
 def small_model(seed: int = 0) -> PreTrainedModel:
     """Two layers of width 32: enough to have every kind of parameter."""
     return build_tiny_model(TOKENIZER, seed, hidden_size=32, num_layers=2)
+
+
+def with_adapter(std: float = 0.1, **settings: Any) -> PeftModel:
+    """The small model with an adapter that is not the identity; the same one each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        lora = LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **settings})
+        model = get_peft_model(small_model(), lora)
+        for name, value in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(value, std=std)
+    return model
 
 
 _ARGUMENTS = (
@@ -68,24 +90,24 @@ def small_trainer(
     return trainer(model or small_model(), env, args, processing_class=TOKENIZER, **arguments)
 
 
-class Spy(StarPOTrainer):
-    """Keeps what was played and in what, what was learnt from with its advantages, and the micro-batches computed.
+def plain_trainer(folder: Path, reward_funcs: Any, prompts: Sequence[str], **changes: Any) -> GRPOTrainer:
+    """TRL's own trainer of the small model."""
+    ours = {"think", "max_turns", "max_reply_length"}
+    options = {name: value for name, value in SMALL.items() if name not in ours}
+    args = GRPOConfig(output_dir=str(folder), **{**options, **changes})
+    rows = Dataset.from_dict({"prompt": list(prompts)})
+    return GRPOTrainer(small_model(), reward_funcs, args, train_dataset=rows, processing_class=TOKENIZER)
 
-    Attributes:
-        rollouts: The trajectories of each call of ``rollout``.
-        envs: The environments of all trajectories, unwrapped.
-        learnt: The rollout batches that the advantages were calculated of.
-        credited: These advantages.
-        batches: The micro-batches that had a loss.
-        updates: The number of the update of each of them.
-    """
+
+class Spy(StarPOTrainer):
+    """Keeps what was played and in what, what was learnt from with its advantages, and the micro-batches computed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rollouts: list[list[Trajectory]] = []
-        self.envs: list[Any] = []
-        self.learnt: list[RolloutBatch] = []
+        self.envs: list[Any] = []  # of all trajectories, unwrapped
+        self.learnt: list[RolloutBatch] = []  # what the advantages were calculated of
         self.credited: list[torch.Tensor] = []
-        self.batches: list[dict[str, Any]] = []
+        self.batches: list[dict[str, Any]] = []  # the micro-batches that had a loss, and their updates
         self.updates: list[int] = []
         super().__init__(*args, **kwargs)
 
@@ -160,17 +182,28 @@ def logged(trainer: Any, name: str) -> list[float]:
     return [row[name] for row in trainer.state.log_history if name in row]
 
 
+def both_scores(model: Any, trajectory: Trajectory, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """(T,) log-probabilities of the sampled tokens: as the sampler reported them, and of one pass over the whole."""
+    ids = torch.tensor([trajectory.token_ids])
+    with torch.no_grad():
+        logprobs = (model(input_ids=ids).logits[0, :-1].float() / temperature).log_softmax(-1)
+    expected = logprobs.gather(1, ids[0, 1:, None])[:, 0][torch.tensor(trajectory.action_mask[1:]).bool()]
+    return torch.tensor([value for turn in trajectory.turns for value in turn.logprobs]), expected
+
+
 def parameters(trainer: StarPOTrainer) -> dict[str, torch.Tensor]:
     """A copy of all parameters."""
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
+def double(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 class Lottery(TextEnv):
     """Each draw pays ``win`` or nothing, by the outcome seed alone; every reply is a valid action.
 
-    Args:
-        win: What a draw pays.
-        draws: Draws at most. With several an episode may end before any but the first, so that lengths differ.
+    With several draws an episode may end before any but the first, so that lengths differ.
     """
 
     def __init__(self, win: float = 1.0, draws: int = 1) -> None:
@@ -206,10 +239,14 @@ class AnyReply(AgentTurns):
         return super().step(self.format_reply(["ticket"]))
 
 
+def any_reply(env: TextEnv, turns: int, **options: Any) -> AnyReply:
+    """Without thoughts, a draw a turn."""
+    return AnyReply(env, think=False, max_turns=turns, max_actions=99, max_actions_per_turn=1, **options)
+
+
 def lottery(win: float = 1.0, draws: int = 1, max_turns: int | None = None) -> Any:
     """A maker of lotteries; with fewer turns than draws, the limit of turns cuts episodes off."""
-    turns = max_turns or draws
-    return lambda: AnyReply(Lottery(win, draws), think=False, max_turns=turns, max_actions=99, max_actions_per_turn=1)
+    return lambda: any_reply(Lottery(win, draws), max_turns or draws)
 
 
 def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields: Any) -> Trajectory:

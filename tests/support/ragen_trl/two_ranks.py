@@ -6,17 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from accelerate import Accelerator
 
-from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig, evaluate
 from ragen_trl.batching.batch import turn_columns
 from ragen_trl.training.reference import Reference
 from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.critics import GENTLE, episodes, lesson, lora_policy, make_critic, weights
 from tests.support.ragen_trl.equivalence import Alone, Awake
+from tests.support.ragen_trl.fake_vllm import SERVER, install_fake_vllm
 from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_model, small_trainer
-from tests.support.ragen_trl.vllm_two_ranks import served
 
 
 class OwnLoss(Awake):
@@ -46,14 +47,31 @@ ENVIRONMENTS: dict[str, Any] = {
 }
 
 
-def make_trainer(folder: Path, case: dict[str, Any], processes: int) -> Any:
-    """A trainer of plain SGD steps on ``case["rows"]`` trajectories; on two processes in micro-batches of 2."""
-    config, trainer = ALGORITHMS[case["algorithm"]]
-    rows, size = case["rows"], 2 if processes > 1 else case["rows"]
-    options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1, **case.get("options", {})}
+STAGE_1: dict[str, Any] = {"num_train_seeds": 12, "reference_samples": 3, "max_reference_samples": 5}
+
+
+def case(
+    envs: str = "draws", rows: int = 12, algorithm: str = "StarPO", by_name: bool = False, **options: Any
+) -> dict[str, Any]:
+    """What is trained. 12 rows are 3 groups of 4: of two processes the second group has two members on either."""
+    return {"algorithm": algorithm, "envs": envs.split(), "rows": rows, "by_name": by_name, "options": options}
+
+
+def make_trainer(folder: Path, cell: dict[str, Any], processes: int) -> Any:
+    """A trainer of plain SGD steps on ``cell["rows"]`` trajectories; on two processes in micro-batches of 2."""
+    config, trainer = ALGORITHMS[cell["algorithm"]]
+    rows, size = cell["rows"], 2 if processes > 1 else cell["rows"]
+    options = {
+        "optim": "sgd",
+        "learning_rate": 1.0,
+        "max_grad_norm": 0.0,
+        "max_steps": 1,
+        "entropy_coef": 0.01,
+        **cell["options"],
+    }
     if processes == 1:  # what is compared with two processes that play a few at a time
         options.pop("rollout_batch_size", None)
-    envs = [ENVIRONMENTS[name] for name in case["envs"]]
+    envs = [ENVIRONMENTS[name] for name in cell["envs"]]
     return small_trainer(
         folder,
         envs[0] if len(envs) == 1 else envs,
@@ -77,9 +95,31 @@ def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
     }
 
 
+# One vLLM server for both processes, which play unequal numbers of turns
+
+# Five episodes, played four at a time: of the last one the second process has nothing.
+FIVE: dict[str, Any] = {"num_train_seeds": 5, "reference_samples": 1, "max_reference_samples": 3}
+
+
+def served(folder: Path) -> dict[str, Any]:
+    """Two updates on episodes of up to nine draws and an evaluation; A*-PO with shares of different size, one empty."""
+    install_fake_vllm(pytest.MonkeyPatch())
+    trainer = small_trainer(folder / "starpo", lottery(draws=9), **SERVER)
+    last = LastRollout(trainer)
+    trainer.train()
+    evaluated = evaluate(trainer.policy(0.0), lottery(draws=3), trainer.args, episodes=4)
+    found = {"starpo": result(trainer, last) | {"evaluated": evaluated.mean_return}}
+    options = {**SERVER, "num_generations": 1, "max_steps": 2, "rollout_batch_size": 1, **FIVE}
+    options |= {"config": AStarPOConfig, "trainer": AStarPOTrainer}
+    trainer = small_trainer(folder / "astar_po", lottery(draws=3), **options)
+    last = LastRollout(trainer)
+    trainer.train()
+    return {**found, "astar_po": result(trainer, last)}
+
+
 def critic_update(kind: str, share: int, folder: Path, accelerator: Accelerator) -> None:
     """The first process holds ``share`` of 8 episodes; the policy is wrapped in DDP while the critic works."""
-    policy = small_model() if kind == "model" else lora_policy(warm=True)
+    policy = small_model() if kind == "model" else lora_policy()
     critic = make_critic(policy, accelerator=accelerator, max_grad_norm=0.1, **GENTLE)
     wrapped = accelerator.prepare(policy)
     rank, rows = accelerator.process_index, episodes(8)
@@ -103,8 +143,8 @@ def main(folder: Path) -> None:
     """All cases in one launch: to start two processes takes longer than any of them."""
     libraries_are_settled()
     cases = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
-    for name, case in cases.items():
-        trainer = make_trainer(folder / f"two {name}", case, processes=2)
+    for name, cell in cases.items():
+        trainer = make_trainer(folder / f"two {name}", cell, processes=2)
         assert trainer.accelerator.num_processes == 2
         last = LastRollout(trainer)
         trainer.train()

@@ -11,7 +11,7 @@ from ragen_trl.algorithms.filtering import dispersion, group_std, most_uncertain
 from ragen_trl.algorithms.gae import bi_level_gae, gae
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.tabular import double
+from tests.support.ragen_trl.trainers import double
 
 Values = Mapping[str, Any]
 

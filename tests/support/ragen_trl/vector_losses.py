@@ -1,4 +1,4 @@
-"""What our losses and soft values make of the inputs of the vectors, by the names the vectors expect."""
+"""What our losses, soft values and diagnostics make of the inputs of the vectors, by the names the vectors expect."""
 
 import math
 import re
@@ -7,16 +7,55 @@ from typing import Any
 
 import torch
 
-from ragen_trl.algorithms.losses import (
-    aggregate,
-    clipped_surrogate,
-    kl_penalty,
-    regression_loss,
-)
+from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty, regression_loss
 from ragen_trl.algorithms.soft_values import soft_value
-from tests.support.ragen_trl.tabular import arm_losses, double, fitted_policy, under
+from ragen_trl.monitoring.alerts import variance_gone
+from ragen_trl.monitoring.mutual_information import prompt_dependence
+from tests.support.ragen_trl.trainers import double
 
 Values = Mapping[str, Any]
+
+
+# Bandits small enough to be enumerated: exact expectations, and the policy that A*-PO's regression fits
+
+
+def under(probs: torch.Tensor, returns: torch.Tensor, beta: float) -> torch.Tensor:
+    """Returns whose log-mean-exp over K equal parts is that of `returns` under the probabilities `probs`, (K,)."""
+    return returns + beta * (len(probs) * probs).log()
+
+
+def arm_losses(
+    logits: torch.Tensor, pi0: torch.Tensor, rewards: torch.Tensor, value: torch.Tensor, beta: float
+) -> torch.Tensor:
+    """A*-PO's loss, on the paper's scale, of pulling each of K arms: trajectories of one token; (K,)."""
+    logp = logits.log_softmax(dim=0)
+    one = torch.ones(1, 1)
+    return torch.stack(
+        [
+            regression_loss(new.reshape(1, 1), old.reshape(1, 1), one, (reward - value).reshape(1), beta, "paper")[0]
+            for new, old, reward in zip(logp, pi0.log(), rewards, strict=True)
+        ]
+    )
+
+
+def fitted_policy(
+    pi0: torch.Tensor, rewards: torch.Tensor, value: torch.Tensor, beta: float, sampling: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The policy of least expected loss over arms drawn from `sampling`, (K,), and that loss, by Newton's method."""
+
+    def expected_loss(logits: torch.Tensor) -> torch.Tensor:
+        return (sampling * arm_losses(logits, pi0, rewards, value, beta)).sum()
+
+    logits = pi0.log().requires_grad_()
+    for _ in range(20):
+        (slope,) = torch.autograd.grad(expected_loss(logits), logits)
+        # A shift of all logits changes no policy, so the curvature is singular in that direction.
+        curvature = torch.autograd.functional.hessian(expected_loss, logits)
+        logits = (logits - torch.linalg.pinv(curvature, hermitian=True, rtol=1e-9) @ slope).detach().requires_grad_()
+    return logits.detach().softmax(dim=0), expected_loss(logits).detach()
+
+
+# The sections of the vectors
 
 
 def leaf(values: Any) -> torch.Tensor:
@@ -183,3 +222,26 @@ def kl_estimators(inputs: Values, expected: Values) -> Values:
         found[f"d{estimator}_dlogp"] = gradient(found[estimator], logp)
     return found
 
+
+# Diagnostics
+
+
+def mutual_information(inputs: Values, expected: Values) -> Values:
+    logprobs = torch.tensor(inputs["L_seq_logp"], dtype=torch.float64)
+    found = prompt_dependence(logprobs, torch.tensor(inputs["lengths"]), torch.tensor(inputs["own_prompt"]))
+    return {
+        "MI_seq": found["mi_sequence"],
+        "MI_per_token_paper_eq1": found["mi"],
+        "retrieval_acc_fractional_ties": found["mi_retrieval"],
+        "chance": found["mi_chance"],
+        "upper_bound": found["mi_bound"],
+        "H_cond_seq": found["mi_conditional_entropy"],
+        "H_marg_seq": found["mi_marginal_entropy"],
+    }
+
+
+def collapse_detectors(inputs: Values, expected: Values) -> Values:
+    values = inputs["in_group_std"]
+    rule = {"start": inputs["base_n"], "window": inputs["window"], "share": inputs["frac"]}
+    fires = [end for end in range(len(values)) if variance_gone(values[: end + 1], **rule)]
+    return {"first_trigger_index": fires[0] if fires else None}

@@ -1,4 +1,4 @@
-"""``python -m ragen_trl eval`` with models of this machine: rates, stopping and going on, mistakes."""
+"""``python -m ragen_trl eval`` and ``play``: models of this machine and behind an API, stopping and going on, files."""
 
 import json
 import re
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from ragen_trl.cli.main import main
-from ragen_trl.evaluation.folder import EpisodeFile
+from ragen_trl.evaluation.evaluator import Row
+from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 from ragen_trl.evaluation.players import fingerprint
+from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -115,3 +117,112 @@ def test_another_model_under_the_same_name_is_played_anew(model: str, tmp_path: 
     assert len(set(episodes_in(tmp_path / "out")) - files) == 1  # the baselines are as they were
     (tmp_path / "out" / "stages.json").write_text("{}")  # of a training run
     assert evaluate(tmp_path / "out", *options) == 2
+
+
+def test_play_shows_the_episodes_of_a_saved_model(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--env", BANDIT, "--episodes", "2", "--think", "false", "--max_reply_length", "4"]
+    assert main(["play", "--model", model, *options]) == 0
+    said = capsys.readouterr().out
+    assert said.count("== Bandit-v0, seed") == said.count("Machines: ") == said.count("> <answer>") == 2
+    assert said.count("return ") == 2
+
+
+# The file of the episodes
+
+
+def stored(seed: int, sample: int = 0) -> Row:
+    return {"seed": seed, "sample": sample, "limit": "turns", "return": 0.1 + 0.2, "faults": ["wrong price"]}
+
+
+def file_of(folder: Path, policy: str, env: str, turns: int) -> EpisodeFile:
+    return EpisodeFile(episodes_path(folder, policy, env, {"max_turns": turns}), policy, env)
+
+
+def test_what_is_added_is_found_again_to_the_last_digit(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "a", "Lake", 3)
+    file.add([stored(1), stored(0, 1)])
+    file.add([stored(0)])
+    rows = [{"policy": "a", "env": "Lake", **stored(*key)} for key in ((0, 0), (0, 1), (1, 0))]
+    assert list(file_of(tmp_path, "a", "Lake", 3).rows.values()) == rows
+
+
+def test_other_names_and_other_settings_have_files_of_their_own(tmp_path: Path) -> None:
+    file_of(tmp_path, "a", "Lake", 3).add([stored(0)])
+    for policy, env, turns in (("b", "Lake", 3), ("a", "Room", 3), ("a", "Lake", 4), ("a/", "Lake", 3)):
+        assert file_of(tmp_path, policy, env, turns).rows == {}
+
+
+# A model behind an API: a whole small evaluation over HTTP
+
+
+KEY = "sk-very-secret-0123456789"
+NAME = "risky (API)"
+
+
+def risky(payload: Payload) -> str:
+    """The better arm, always."""
+    return "<think>Dragons are rich.</think><answer>Dragon</answer>"
+
+
+def ask(server: OpenAIServer, folder: Path | str, *more: str) -> int:
+    options = ["--env", "ragen/Bandit-v0", "--episodes", "8", "--api_model", "risky", "--output_dir", str(folder)]
+    return main(["eval", *options, "--api_base", server.url, *more])
+
+
+def result(folder: Path) -> dict[str, Any]:
+    return dict(summary(folder)["results"][NAME])
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key, in the only place where it is taken from."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def test_a_model_behind_an_api_stands_between_random_and_oracle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with OpenAIServer(risky, key=KEY) as server:
+        assert ask(server, tmp_path) == 0
+        endpoint = f"{server.url}/chat/completions"
+    results = summary(tmp_path)["results"]
+    assert list(results) == ["random", NAME, "oracle"]
+    found = results[NAME]
+    assert (found["n"], found["success"], found["left_out"], found["failures"]) == (8, 1.0, 0, {})
+    counts = summary(tmp_path)["api"]
+    assert counts["endpoint"] == endpoint
+    assert (counts["requests"], counts["retries"], counts["answers"]) == (8, 0, 8)
+    assert (counts["prompt_tokens"], counts["completion_tokens"]) == (80, 24)
+    assert results["random"]["success"] < 1.0
+    out = capsys.readouterr().out
+    assert f"{NAME}: success 1.000 [0.676, 1.000] (n=8)" in out
+    assert "API: 8 requests, 0 retries, 0 failures, 8 answers, 80 prompt tokens, 24 completion tokens" in out
+
+
+def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poisoned = [True]
+
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        return Fault(503, "overloaded") if poisoned[0] and payload == server.asked[0] else None
+
+    with OpenAIServer(risky, fault, key=KEY) as server:
+        assert ask(server, tmp_path, "--api_retries", "1") == 0
+        found = result(tmp_path)
+        assert (found["n"], found["success"], found["left_out"]) == (7, 1.0, 1)
+        ((reason, count),) = found["failures"].items()
+        assert reason.startswith("ApiError")
+        assert "HTTP 503: overloaded" in reason
+        assert count == 1
+        counts = summary(tmp_path)["api"]
+        assert (counts["requests"], counts["retries"], counts["failures"]) == (9, 1, 1)
+        out = capsys.readouterr().out
+        assert "(n=7, 1 left out after failures)" in out
+        assert "1 x ApiError" in out
+        poisoned[0] = False
+        assert ask(server, tmp_path) == 0
+        assert len(server.asked) == 10
+    found = result(tmp_path)
+    assert (found["n"], found["left_out"]) == (8, 0)
+    assert (summary(tmp_path)["api"]["answers"], found["failures"]) == (1, {})
