@@ -162,6 +162,13 @@ def test_no_schedule_of_updates_repeats_a_refill_or_an_outcome(tmp_path: Path, s
     assert trainer.batches == []  # nothing has spread: it gives up
 
 
+def test_a_refill_from_a_fixed_set_plays_its_start_states_with_other_outcomes(tmp_path: Path) -> None:
+    options = {"num_train_seeds": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 2, "max_steps": 2}
+    trainer = run(tmp_path, lottery(win=0.0), max_refills=2, **options)
+    assert {one.seed for one in trainer.played} == {group[0].seed for group in trainer.groups()[:8]}
+    assert len({one.outcome_seed for one in trainer.played}) == len(trainer.played)
+
+
 # Reward functions
 
 
