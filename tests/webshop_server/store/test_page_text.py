@@ -76,7 +76,7 @@ def page_of(state: PageState, parity: bool) -> PageText:
 def test_pages_say_in_html_what_they_say_in_text(name: str, mode: str, parity: bool) -> None:
     state, page = STATES[name], page_of(STATES[name], parity)
     html = HTML.render(state, page)
-    read = written(ShopPage(html).pieces(), mode, url(state, "7"), state.seen)  # as a client of the original reads it
+    read = written(ShopPage(html).pieces, mode, url(state, "7"), state.seen)  # as a client of the original reads it
     assert read == observation(STORE, state, page, mode)
 
 
