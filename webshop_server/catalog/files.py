@@ -78,17 +78,17 @@ def _companion(products: Path, name: str) -> Path | None:
 def read_source(source: Source) -> Iterator[Product]:
     """Reads the products of a catalogue.
 
-    What is left out is counted in a warning: an identifier that came before, which it also did if it differs in
-    capitals only, as actions do not; "nan", and in the official files more than 10 characters, as in the original.
+    What is left out is counted in a warning: an identifier that came before; "nan", and in the official files more than
+    10 characters, as in the original.
 
     Yields:
         Products in the order of the file, prices not drawn.
 
     Raises:
-        CatalogError: If a file cannot be read or a record is wrong.
+        CatalogError: If a file cannot be read, a record is wrong, or two identifiers differ in capitals only.
     """
     is_official = source.products.name.startswith(OFFICIAL)
-    seen: set[str] = set()
+    seen: dict[str, str] = {}  # identifiers as actions have them, and as written
     left_out: list[str] = []
     with closing(sqlite3.connect("")) as told:  # no name: a temporary file that ends with the connection
         told.execute("CREATE TABLE told (path TEXT, asin TEXT, value TEXT, PRIMARY KEY (path, asin)) WITHOUT ROWID")
@@ -107,19 +107,21 @@ def read_source(source: Source) -> Iterator[Product]:
         for number, record in enumerate(records, start=1):
             try:
                 asin = record["asin"]
-                if asin in ("", "nan") or (is_official and len(asin) > MAX_OFFICIAL_ASIN) or asin.lower() in seen:
+                is_long = is_official and len(asin) > MAX_OFFICIAL_ASIN
+                if is_long or asin in ("", "nan", seen.get(asin.lower())):
                     left_out.append(asin)
                     continue
-                seen.add(asin.lower())
+                if (other := seen.setdefault(asin.lower(), asin)) != asin:
+                    raise ValueError(f"{asin} and {other} differ in capitals only, as actions do not; rename one")
                 yield read_record(record, found(source.hidden, asin), found(source.human, asin) or ())
             except (AttributeError, KeyError, TypeError, ValueError) as error:  # of another shape than a product's
                 raise CatalogError(f"{source.products}, record {number}: {error}") from error
-    if left_out:
-        why = "without an identifier, with one that came before (in capitals or not) or of more than 10 characters"
-        examples = ", ".join(left_out[:3])
-        _log.warning("%s: left out %d records %s: %s", source.products, len(left_out), why, examples)
+    why = "without an identifier, with one that came before or, in official files, of more than 10 characters"
+    said = f"left out {len(left_out)} records {why}: {', '.join(left_out[:3])}"
     if not seen:
-        raise CatalogError(f"{source.products} holds no products; is it the right file?")
+        raise CatalogError(f"{source.products} holds no products; is it the right file? {said if left_out else ''}")
+    if left_out:
+        _log.warning("%s: %s", source.products, said)
 
 
 def _parts(path: Path, bracket: str) -> Iterator[Any]:
