@@ -167,16 +167,17 @@ def _warm_start(words: list[str]) -> int:
     (run, warm, args), chosen = parse(given, words, declared.ModelArguments, declared.WarmStartConfig)
     folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
     args.output_dir = str(folder)
-    if (folder / "warm_start.json").exists() and not run.overwrite:
+    learnt = (folder / "warm_start.json").exists() and not run.overwrite
+    if learnt and (folder / "config.yaml").exists():  # the last file: without it only that is missing
         raise OptionError(f"{folder} holds a warm start; pass --overwrite true, or choose another --output_dir")
-    if run.model is None:
-        tokenizer = build_tiny_tokenizer(env=run.env)
-        model = build_tiny_model(tokenizer, args.seed)
-    else:
-        check_model(run.model)
-        tokenizer = AutoTokenizer.from_pretrained(run.model)
-        model = load_model(run.model, trains=True)
-    warm_start(model, tokenizer, run.env, args, warm, folder)
+    if not learnt:
+        if run.model is None:
+            tokenizer = build_tiny_tokenizer(env=run.env)
+            model = build_tiny_model(tokenizer, args.seed)
+        else:
+            check_model(run.model)
+            tokenizer, model = AutoTokenizer.from_pretrained(run.model), load_model(run.model, trains=True)
+        warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
         write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
     _say(f"saved to {folder}; to train it: python -m ragen_trl train --model {folder}")

@@ -52,6 +52,18 @@ def test_a_warm_start_replaces_no_folder_but_one_of_its_own(tmp_path: Path, caps
     assert (tmp_path / "letters.txt").read_text() == "mine"
 
 
+def test_a_warm_start_without_its_last_file_is_completed(tmp_path: Path) -> None:
+    """Regression: killed between its model and its config.yaml, it was refused for good."""
+    command = ["warm-start", "--env", "ragen/Bandit-v0", "--demonstrations", "16"]
+    command += ["--output_dir", str(tmp_path / "start")]
+    assert main(command) == 0
+    written = {path.name: path.read_bytes() for path in (tmp_path / "start").iterdir()}
+    (tmp_path / "start" / "config.yaml").unlink()
+    assert main(command) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "start").iterdir()} == written
+    assert main(command) == 2
+
+
 def small_run(folder: Path) -> list[str]:
     """The command of a run of a small model, without its length and its folder."""
     for part in (small_model(), TOKENIZER):
