@@ -16,7 +16,6 @@ from ragen_envs.bridges.trl_tools import trl_environment
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.checkout import commit_of
 from ragen_envs.countdown import Countdown
-from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import best_action, demonstration, difficulty, explain, plan, random_action
@@ -48,7 +47,6 @@ __all__ = [
     "Sokoban",
     "Tau2",
     "TextEnv",
-    "TextFromDiscrete",
     "TextWorld",
     "Tool",
     "ToolEnv",

@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
     if not isinstance(env.unwrapped, TextEnv):
-        raise EnvError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
+        raise EnvError(f"{options.env} is not a TextEnv; docs/your_own_environment.md says how to write one")
     most, as_model = options.max_actions or baselines.default_horizon(env), options.text or options.policy is None
     limits: dict[str, Any] = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
     if as_model:

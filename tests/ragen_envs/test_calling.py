@@ -18,8 +18,7 @@ from ragen_envs.calling.env import as_text
 from ragen_envs.calling.mcp import content_text, foreign_tool
 from ragen_envs.calling.tool import Tool, ToolSignatureError, read_action, write_answer, write_call
 from ragen_envs.calling.turns import CALL_FORMATS, CallFormat
-from tests.support.ragen_envs.notes import Notes
-from tests.support.ragen_envs.toys import calls
+from tests.support.ragen_envs.notes import Notes, calls
 
 
 def plain(name: str, count: int = 1) -> str:

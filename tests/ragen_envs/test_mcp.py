@@ -9,7 +9,7 @@ import pytest
 
 from ragen_envs import McpTools, ToolTurns
 from ragen_envs.calling.mcp import McpServerError
-from tests.support.ragen_envs.toys import calls
+from tests.support.ragen_envs.notes import calls
 
 SERVER = Path(__file__).parents[1] / "support" / "ragen_envs" / "mcp_server.py"
 TASKS = ["Bring the counter to 6."]

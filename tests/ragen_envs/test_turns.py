@@ -172,6 +172,7 @@ def test_free_text_is_passed_on_as_written() -> None:
     message, reward, terminated, _, info = turns.step("<think></think><answer>Roses are Red|| the end ||no</answer>")
     assert (reward, terminated, info["success"]) == (3.0 + 2.0, True, True)
     assert (info["actions"], info["surplus_actions"]) == (("Roses are Red", "the end"), ("no",))
+    assert info["action_rewards"] == (3.0, 2.0)
     assert message == "The end\nReward: 5\nState:\n♥\nRoses are Red\nthe end\nActions left: 8"
 
 

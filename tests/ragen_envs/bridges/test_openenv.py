@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragen_envs import AgentTurns, OpenEnvText, openenv_environment
-from tests.support.ragen_envs.bridging import serving, small_turns
-from tests.support.ragen_envs.toys import answer
+from tests.support.ragen_envs.bridging import answer, serving, small_turns
 
 env_server = pytest.importorskip("openenv.core.env_server", reason="make test-bridges runs this one")
 

@@ -27,6 +27,11 @@ def small_turns() -> AgentTurns:
     return AgentTurns(SMALL_LAKE(), max_turns=1)
 
 
+def answer(*actions: str) -> str:
+    """A well-formed reply."""
+    return f"<think>hm</think><answer>{' || '.join(actions)}</answer>"
+
+
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Runs an ASGI application in a thread; the address, until the block ends."""

@@ -1,10 +1,10 @@
-"""A small environment with tools, and one that misbehaves, for tests."""
+"""A small environment with tools, and the replies that call them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragen_envs import ToolEnv
-from ragen_envs.calling.tool import ToolError
+from ragen_envs.calling.tool import ToolError, write_call
 
 
 class Notes(ToolEnv):
@@ -52,3 +52,8 @@ class Notes(ToolEnv):
     def _judge(self) -> tuple[float, bool]:
         done = self.notes == [str(self.number)]
         return float(done), done
+
+
+def calls(*made: tuple[str, Mapping[str, Any]]) -> str:
+    """A reply with calls of tools."""
+    return "\n".join(f"<tool_call>{write_call(*call)}</tool_call>" for call in made)
