@@ -9,7 +9,18 @@ from typing import Any
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import episode_seeds, make_named, turn_limits, wilson_interval, wilson_score
+from ragen_envs.baselines import (
+    best_action,
+    demonstration,
+    difficulty,
+    episode_seeds,
+    explain,
+    make_named,
+    plan,
+    random_action,
+    turn_limits,
+    wilson_interval,
+)
 from ragen_envs.bridges.openenv import OpenEnvText, openenv_environment
 from ragen_envs.bridges.tau2 import Tau2
 from ragen_envs.bridges.trl_tools import trl_environment
@@ -18,7 +29,6 @@ from ragen_envs.checkout import commit_of
 from ragen_envs.countdown import Countdown
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import best_action, demonstration, difficulty, explain, plan, random_action
 from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import NoOracleError, TextEnv
@@ -68,7 +78,6 @@ __all__ = [
     "trl_environment",
     "turn_limits",
     "wilson_interval",
-    "wilson_score",
 ]
 
 _GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (

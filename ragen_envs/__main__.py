@@ -21,11 +21,10 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from ragen_envs import baselines
-from ragen_envs.baselines import POLICIES, environment_ids, episode_seeds, make_named
+from ragen_envs.baselines import POLICIES, environment_ids, episode_seeds, explain, make_named, plan
 from ragen_envs.calling import Tool, ToolEnv, ToolTurns
 from ragen_envs.check import check
 from ragen_envs.errors import EnvError
-from ragen_envs.oracles import explain, plan
 from ragen_envs.reply_format import END_THINK, SEPARATOR, TAGS, THINK
 from ragen_envs.text_env import NoOracleError, TextEnv
 from ragen_envs.turns import AgentTurns

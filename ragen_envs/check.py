@@ -19,8 +19,15 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from ragen_envs.baselines import Episode, default_horizon, make_named, start, wilson_interval
-from ragen_envs.oracles import best_action, random_action
+from ragen_envs.baselines import (
+    Episode,
+    best_action,
+    default_horizon,
+    make_named,
+    random_action,
+    start,
+    wilson_interval,
+)
 from ragen_envs.text_env import NoOracleError, TextEnv
 
 GARBAGE = ("", " ", "\n", "no such action", "x" * 100_000, "日本語 \x00 \ud800", "(" * 10_000, "9**9**9**9", "null")

@@ -24,6 +24,26 @@ ONE_SHOT = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 """`TextEnv.turn_limits` of a game that is one answer."""
 
 
+class AnyText(gymnasium.spaces.Text):
+    """Strings of any characters, up to a length, for texts that were not written here, such as product titles.
+
+    `gymnasium.spaces.Text` stores every character three times, 25 MB for all of Unicode, and copies them with each
+    environment of a vector. Here only the length decides what is a member; the characters are those of the samples.
+
+    Example:
+        >>> space = AnyText(5, min_length=0, charset="ab")
+        >>> "naïve" in space, "Größe 9" in space
+        (True, False)
+    """
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a string whose length is within the bounds."""
+        return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
+
+    def __repr__(self) -> str:
+        return f"AnyText({self.min_length}, {self.max_length})"
+
+
 class NoOracleError(EnvError, TypeError):
     """An environment lacks the method that was asked for."""
 

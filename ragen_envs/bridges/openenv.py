@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import default_turns
 from ragen_envs.bridges.trl_tools import Maker
 from ragen_envs.calling.env import MAX_CALL_LENGTH, cut
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import AnyText, TextEnv
 from ragen_envs.turns import AgentTurns
 
 _MISSING = "OpenEnv is not installed; pip install 'ragen-trl[openenv]'"

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.tool import Schema, Tool, ToolError, ToolSignatureError, read_action, write_answer, write_call
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
 
 MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
 Judgement = tuple[float, bool] | tuple[float, bool, Mapping[str, Any]]

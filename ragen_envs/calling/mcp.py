@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
-from ragen_envs.any_text import AnyText
 from ragen_envs.calling.env import Judgement, ToolEnv, as_text
 from ragen_envs.calling.tool import Tool, ToolError
 from ragen_envs.errors import EnvError
+from ragen_envs.text_env import AnyText
 
 # The SDK starts a process group, and leaves it alone if its first process ends when the input closes. So the first one
 # is this: it ends what a server that has ended or died has started. On Windows the SDK does that.

@@ -16,11 +16,10 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
 from ragen_envs.errors import EnvError
 from ragen_envs.render import draw_svg, draw_text
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     best_shop_action,

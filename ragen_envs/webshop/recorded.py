@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from ragen_envs.any_text import AnyText
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
 from ragen_envs.webshop.env import LONGEST, ShopError, WebShop
 from ragen_envs.webshop.shoppers import MAX_ACTION_LENGTH, PRICE_BOUND
 

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
-from ragen_envs.text_env import TEXT_CHARSET
+from ragen_envs.text_env import TEXT_CHARSET, AnyText
 from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,

@@ -12,7 +12,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from ragen_envs import wilson_score
+from ragen_envs import wilson_interval
 
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -53,7 +53,7 @@ def rate_interval(totals: Sequence[float], sizes: Sequence[int], most: float | N
         most = n if most is None else most
         trials = min(rate * (1 - rate) / variance, most) if variance > 0 else most
         trials = max(trials * (_Z / float(stdtrit(count - 1, 0.975))) ** 2, least)
-    return wilson_score(rate, trials)
+    return wilson_interval(rate * trials, trials)
 
 
 def paired_difference(

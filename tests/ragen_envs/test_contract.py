@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
-from ragen_envs import AgentTurns, TextEnv, ToolTurns
-from ragen_envs.oracles import best_action, random_action
+from ragen_envs import AgentTurns, TextEnv, ToolTurns, best_action, random_action
 from tests.support.project import ROOT
 from tests.support.ragen_envs.registered import EVERY_INFO, around, every_id, every_turns, make, turn_info
 

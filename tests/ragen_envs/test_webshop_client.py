@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flask import Flask
 
-from ragen_envs.oracles import best_action
+from ragen_envs import best_action
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.remote import PagesSession, ShopPage, ShopServerError
 from ragen_envs.webshop.shoppers import random_shop_action

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ragen_envs import wilson_interval, wilson_score
+from ragen_envs import wilson_interval
 from ragen_trl.evaluation.intervals import paired_difference, pass_at_k, rate_interval, ratio_variance
 
 
@@ -29,7 +29,8 @@ def test_start_states_that_always_end_alike_count_once() -> None:
 
 def test_start_states_of_one_difficulty_let_every_episode_count() -> None:
     """Less spread between start states than chance gives shortens nothing further; ten of them leave t with 9."""
-    assert rate_interval([2] * 10, [4] * 10) == pytest.approx(wilson_score(0.5, 40 * (1.959964 / 2.262157) ** 2))
+    worth = 40 * (1.959964 / 2.262157) ** 2
+    assert rate_interval([2] * 10, [4] * 10) == pytest.approx(wilson_interval(worth / 2, worth))
     assert rate_interval([2] * 4000, [4] * 4000) == pytest.approx(wilson_interval(8000, 16000), abs=1e-5)
 
 
@@ -59,7 +60,7 @@ def test_rates_are_covered_as_often_as_promised(count: int, shape: tuple[float, 
     truth = shape[0] / sum(shape)
     assert 0.93 < coverage(truth, lambda: rate_interval(totals(), [8] * count), 1000) < 0.995
     if shape == (0.4, 1.2):
-        assert coverage(truth, lambda: wilson_score(sum(totals()) / (count * 8), count * 8)) < 0.8
+        assert coverage(truth, lambda: wilson_interval(sum(totals()), count * 8)) < 0.8
 
 
 @pytest.mark.parametrize(
