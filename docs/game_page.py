@@ -23,7 +23,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ragen_envs import AgentTurns, NoOracleError, TextEnv, ToolEnv, ToolTurns, episode_seeds, make_named
 from ragen_envs.__main__ import Game
-from ragen_envs.baselines import default_horizon, start
+from ragen_envs.baselines import Episode, default_horizon
 
 _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whose work it is
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -156,7 +156,7 @@ def _policy_and_seed(env: gymnasium.Env[str, str], limit: int) -> tuple[str, int
     """
     for policy in ("oracle", "random"):
         with contextlib.suppress(NoOracleError):
-            played = [start(env, seed).play_policy(policy, limit) for seed in range(_SEEDS)]
+            played = [Episode.start(env, seed).play_policy(policy, limit) for seed in range(_SEEDS)]
             won = [seed for seed, one in enumerate(played) if one.success]
             return policy, next((seed for seed in won if len(played[seed].actions) >= _ENOUGH), [*won, 0][0])
     return "", 0

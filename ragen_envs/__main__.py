@@ -82,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     for policy in POLICIES:
         words = f"watch the {policy} policy for one episode"
         watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
-    one.add_argument("--delay", type=float, help="seconds between its moves (default 0.5 on a terminal, else 0)")
     one.add_argument("--no_think", action="store_true", help="no thought before the answer, by hand or with --text")
 
     rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
@@ -121,13 +120,13 @@ def _play(options: argparse.Namespace) -> None:
         return
     rng = np.random.default_rng(episode_seeds(options.seed)[1])
     while not game.is_over:
-        time.sleep((0.5 if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay)
+        time.sleep(0.5 if sys.stdout.isatty() else 0.0)
         reply = game.suggest(options.policy, rng)
         _say(f"> {reply}\n{game.take(reply)}")
 
 
 def _play_lines(game: "Game", seed: int) -> None:
-    """Plays what is typed, with the next seed each time; a line is a command unless an action has that name."""
+    """Plays what is typed; a line is a command unless an action has that name."""
     while True:
         try:
             line = input("> ").strip()
@@ -165,11 +164,9 @@ class Game:
         return "\n".join([f"{_MARK}{self.name}, seed {seed}", message, *tools])
 
     def take(self, move: str) -> str:
-        """Takes a turn; returns the next message.
+        """Takes a turn by a whole reply, or by actions, which are written as one; returns the next message.
 
-        Args:
-            move: A whole reply with tags, or only actions, which are written as a reply. With tools: a reply as it
-                is; an empty thought is added where there must be one.
+        With tools it is a reply as it is; an empty thought is added where there must be one.
         """
         if isinstance(self.turns, ToolTurns):
             bare = self.turns.reply_format.think and THINK not in move
@@ -185,7 +182,8 @@ class Game:
         notes += [f"ignored, past a limit: {', '.join(info['surplus_actions'])}"] if info["surplus_actions"] else []
         if self.is_over:
             limit = f", limit: {info['limit']}" if info["limit"] else ""
-            counts = f"return {self._return:g}, {_count(self._actions, 'action')} in {_count(info['turn'], 'turn')}"
+            taken, turns = self._actions, info["turn"]
+            counts = f"return {self._return:g}, {taken} action{'s' * (taken != 1)} in {turns} turn{'s' * (turns != 1)}"
             notes.append(f"{'success' if info['success'] else 'no success'}{limit}, {counts}")
         return message + "".join(f"\n{_MARK}{note}" for note in notes)
 
@@ -203,10 +201,6 @@ class Game:
             if turns.reply_format.think:
                 return turns.format_reply(actions, explain(turns, actions, rng.spawn(1)[0]))
         return turns.format_reply(actions)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _baselines(options: argparse.Namespace) -> None:
@@ -266,8 +260,6 @@ def _env_kwargs(text: str) -> dict[str, Any]:
 
 
 def _number(least: int) -> Callable[[str], int]:
-    """Reads a whole number of at least so much."""
-
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")

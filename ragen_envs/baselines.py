@@ -33,9 +33,7 @@ _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 def best_action(env: TextGym, actions_left: int) -> str:
     """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
 
-    Raises:
-        NoOracleError: If the environment has no oracle.
-        sokoban.solver.SearchLimitError: If a Sokoban room is too large for the solver.
+    In a Sokoban room that is too large for the solver it raises `sokoban.solver.SearchLimitError`.
     """
     return str(_method(env, "best_action")(actions_left))
 
@@ -46,14 +44,9 @@ def random_action(env: TextGym, rng: np.random.Generator) -> str:
 
 
 def difficulty(env: TextGym) -> float:
-    """How hard the present state is, for a curriculum or for results by difficulty; larger is harder.
+    """How hard the present state is, as the environment counts (moves, numbers, calls); larger is harder.
 
-    Only numbers of one environment can be compared: Sokoban counts moves of a shortest solution, FrozenLake those of a
-    shortest path, Countdown numbers, TextWorld commands and Tools calls to the end, a shop what is asked for.
-
-    Raises:
-        NoOracleError: If the environment does not say. All bandits are equally hard.
-        webshop.remote.HiddenGoalError: If the goal is on a server.
+    Where a shop's goal is on a server it raises `webshop.remote.HiddenGoalError`.
     """
     return float(_method(env, "difficulty")())
 
@@ -62,15 +55,6 @@ def explain(env: TextGym, actions: Sequence[str], rng: np.random.Generator | Non
     """One or two true sentences that lead to an answer, for `AgentTurns.format_reply`; see `TextEnv.explain`.
 
     The wording is drawn from `rng`; by default a state always gets the same words.
-
-    Raises:
-        NoOracleError: If the environment has no thoughts.
-
-    Example:
-        >>> lake = gymnasium.make("ragen/FrozenLake-v0", is_slippery=False)
-        >>> _ = lake.reset(seed=1)
-        >>> explain(lake, [best_action(lake, 10)])
-        'The goal is 1 to the right and 1 down. I get closer with Down.'
     """
     return str(_method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng))
 
@@ -85,20 +69,19 @@ def plan(
 ) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
-    They are chosen on a copy of the environment whose outcomes are drawn from `rng`, so that no plan sees what will
-    happen: where outcomes are random, all but the first action are best for outcomes that are only imagined.
+    They are chosen on a copy of the environment whose outcomes are drawn from `rng`, so no plan sees what will happen.
 
     Args:
         env: A `TextEnv` after `reset`, in any wrappers.
         actions_left: Number of actions that the episode still allows.
         length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
-        rng: Source of the imagined outcomes and of the noise.
+        rng: Source of the imagined outcomes and the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
         kind: The class whose `TextEnv.demonstrated_action` chooses them.
 
     Raises:
         ValueError: If `noise` is not a probability.
-        NoOracleError: If the environment has no oracle.
+        TypeError: If it is not a `TextEnv`.
     """
     check_probability("noise", noise)
     game: Any = env.unwrapped
@@ -193,10 +176,7 @@ def default_horizon(env: gymnasium.Env[Any, Any], otherwise: int | None = None) 
 
 
 def default_turns(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """The limits of `AgentTurns`: `TextEnv.turn_limits`, else turns of up to 5 actions.
-
-    At most 5 of these, or as many as the default horizon, or 10, takes if that is more.
-    """
+    """The limits of `AgentTurns`: `TextEnv.turn_limits`, else 5 turns of 5 actions, or what the horizon takes."""
     own = env.unwrapped.turn_limits if isinstance(env.unwrapped, TextEnv) else None
     if own is not None:
         return dict(own)
@@ -212,9 +192,10 @@ def episode_seeds(seed: int) -> tuple[int, int]:
 
 @dataclass
 class Episode:
-    """An episode of the environment, as far as it was played; `random` is the policy's source of chance.
+    """An episode of the environment, as far as it was played.
 
     Attributes:
+        random: The policy's source of chance.
         steps: Observation, reward, terminated, truncated and info; the first is of the reset, with reward 0.
         actions: The actions taken, one fewer than steps.
         left: Actions that it may still take, the next one included.
@@ -225,6 +206,14 @@ class Episode:
     steps: list[tuple[Any, Any, Any, Any, dict[str, Any]]]
     actions: list[str] = field(default_factory=list)
     left: int = 0
+
+    @classmethod
+    def start(cls, env: gymnasium.Env[Any, Any], seed: int, options: Mapping[str, Any] | None = None) -> "Episode":
+        """Starts the episode of a seed; the options of `reset` are by default the seed of its outcomes."""
+        outcome_seed, sampling_seed = episode_seeds(seed)
+        options = {"outcome_seed": outcome_seed} if options is None else options
+        observation, info = env.reset(seed=seed, options=dict(options))
+        return cls(env, np.random.default_rng(sampling_seed), [(observation, 0.0, False, False, info)])
 
     @property
     def total(self) -> float:
@@ -254,14 +243,6 @@ class Episode:
         return self.play(lambda one: POLICIES[policy](one.env, one.left, one.random), most)
 
 
-def start(env: gymnasium.Env[Any, Any], seed: int, options: Mapping[str, Any] | None = None) -> Episode:
-    """Starts the episode of a seed; the options of `reset` are by default the seed of its outcomes."""
-    outcome_seed, sampling_seed = episode_seeds(seed)
-    options = {"outcome_seed": outcome_seed} if options is None else options
-    observation, info = env.reset(seed=seed, options=dict(options))
-    return Episode(env, np.random.default_rng(sampling_seed), [(observation, 0.0, False, False, info)])
-
-
 def measure(
     env_id: str,
     policy: str,
@@ -274,7 +255,7 @@ def measure(
 
     Args:
         env_id: A Gymnasium id with text observations and actions; ``env_kwargs`` are its keyword arguments.
-        policy: A key of `POLICIES`: "random", uniform over the valid actions, or "oracle", the best action each time.
+        policy: A key of `POLICIES`.
         horizon: The most actions of an episode; None for `default_horizon`.
         episodes: Number of episodes, at least 1.
         env_kwargs: See ``env_id``.
@@ -282,21 +263,18 @@ def measure(
 
     Returns:
         The row, for JSON; all but ``seconds`` (of all episodes, by the wall clock) is the same in every process.
-        ``env``, ``env_kwargs``, ``policy``, ``horizon``, ``first_seed`` and ``n`` are what was played;
-        ``successes`` how many succeeded, ``success`` their share, ``low`` and ``high`` its Wilson 95 % interval;
-        ``mean_return`` the mean undiscounted return, ``return_stderr`` its standard error (0 for a single episode);
-        ``mean_length`` the actions per episode.
+        ``success`` is the share of ``successes``, ``low`` and ``high`` its Wilson 95 % interval, ``mean_return`` the
+        mean undiscounted return, ``return_stderr`` its standard error, ``mean_length`` the actions per episode.
 
     Raises:
-        EnvError: If the environment cannot be made, or has no default horizon; a `NoOracleError` if it has no such
-            policy.
+        EnvError: If the environment cannot be made, or has no default horizon or no such policy.
     """
     began = time.perf_counter()
     env = make_named(env_id, env_kwargs or {})
     horizon = horizon or default_horizon(env)
     rows = []
     for seed in range(first_seed, first_seed + episodes):
-        one = start(env, seed).play_policy(policy, horizon)
+        one = Episode.start(env, seed).play_policy(policy, horizon)
         rows.append((one.success, one.total, len(one.actions)))
     env.close()
     solved, returns, lengths = zip(*rows, strict=True)

@@ -19,15 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from ragen_envs.baselines import (
-    Episode,
-    best_action,
-    default_horizon,
-    make_named,
-    random_action,
-    start,
-    wilson_interval,
-)
+from ragen_envs.baselines import Episode, best_action, default_horizon, make_named, random_action, wilson_interval
 from ragen_envs.text_env import NoOracleError, TextEnv
 
 GARBAGE = ("", " ", "\n", "no such action", "x" * 100_000, "日本語 \x00 \ud800", "(" * 10_000, "9**9**9**9", "null")
@@ -75,7 +67,7 @@ class Subject:
     def start(self, seed: int, outcome: int | None = None, env: Any = None) -> Episode:
         """Resets; the seed of outcomes is the one of an evaluated episode if it is not given."""
         given = {"outcome_seed": outcome} if outcome is not None else None
-        return start(env or self.env, seed, given if self.draws_outcomes else {})
+        return Episode.start(env or self.env, seed, given if self.draws_outcomes else {})
 
     def play(self, policy: Policy, seed: int, most: int | None = None, **start: Any) -> Episode:
         """Plays to the end, or ``most`` actions."""

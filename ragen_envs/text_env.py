@@ -1,7 +1,4 @@
-"""TextEnv: the base class of every environment here. Primitive action text in, observation text out.
-
-It knows nothing about turns, prompts or models; `AgentTurns` does.
-"""
+"""TextEnv: the base class of every environment here. It knows nothing about turns, prompts or models."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -54,19 +51,18 @@ class NoOracleError(EnvError, TypeError):
 class TextEnv(gymnasium.Env[str, str], abc.ABC):
     """An environment whose observations and actions are text.
 
-    A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API. What it
-    knows of its own game are methods that it may write: `best_action`, `random_action`, `demonstrated_action`,
-    `explain` and `difficulty`. They are called after `reset`, change nothing, and draw only from the generator given.
-    One that the environment cannot answer raises `NoOracleError`.
+    A subclass provides `instruction`, `actions`, `_start` and `_act`. What it knows of its own game are methods that it
+    may write: `best_action`, `random_action`, `demonstrated_action`, `explain` and `difficulty`. They are called after
+    `reset`, change nothing, and draw only from the generator given; one that it lacks raises `NoOracleError`.
 
-    `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
-    ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
-    `step` repeats the final observation with reward 0, and ``terminated`` stays true. The same holds for ``truncated``
-    in an environment with its own limit, whose `_act` sets ``self._truncated`` and whose `steps_left` counts down.
+    `step` takes any string. One that is not a valid action changes nothing, earns 0 and is reported as
+    ``info["action_is_valid"] = False``. After the end of an episode no action is valid: `step` repeats the final
+    observation with reward 0, and ``terminated`` or ``truncated`` stays true. An environment with a limit of its own
+    sets ``self._truncated`` in `_act` and counts it down in `steps_left`.
 
-    Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the start state
-    of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group shares its start
-    and not its outcomes. Neither this option nor any action moves `np_random`, which draws the starts of later resets.
+    ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the start state of ``s``
+    and draws what happens afterwards (slips, pay-outs) from ``k``, so a training group shares its start and not its
+    outcomes. Neither this option nor any action moves `np_random`, which draws the starts of later resets.
 
     The info dict has the same keys from `reset` and `step`:
 
@@ -108,9 +104,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             render_mode: "ansi", "rgb_array" or None.
             max_observation_length: Longest observation, in characters.
             max_action_length: Longest action that `action_space` declares, in characters. `step` accepts longer ones.
-
-        Raises:
-            ValueError: If the render mode is unknown.
         """
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
@@ -170,10 +163,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return self.actions[rng.integers(len(self.actions))]
 
     def demonstrated_action(self, actions_left: int, rng: np.random.Generator, noise: float) -> str:
-        """An action of a demonstration: the best one or, with probability `noise`, a random one.
-
-        A free-form environment may have mistakes that suit it: from random texts a model learns to ignore the task.
-        """
+        """The best action or, with probability `noise`, a random one: in free text better a mistake that suits it."""
         at_random = noise > 0.0 and rng.random() < noise
         return self.random_action(rng) if at_random else self.best_action(actions_left)
 
@@ -244,14 +234,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return int(self.np_random.integers(2**31)) if self._reset_seed is None else self._reset_seed
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carries out one primitive action, which may be any string.
+        """Carries out one primitive action, which may be any string; another type is a `TypeError`.
 
         Returns:
             Observation, reward, terminated, truncated (by the environment's own limit), info.
-
-        Raises:
-            TypeError: If `action` is not a string.
-            gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._observation is None:
             raise ResetNeeded(f"{type(self).__name__}.step was called before reset; call reset first")

@@ -1,7 +1,4 @@
-"""AgentTurns: one model reply in, the next user message out.
-
-Every message is written here, and the reply format that it shows is the one that parses the reply.
-"""
+"""AgentTurns: one model reply in, the next user message out. Every message is written here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,8 +48,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     used up. A turn is bad, and gets `format_penalty` once, if the reply is not readable, has no valid action, or has an
     invalid one. Valid actions that were not executed because of a limit or the end are surplus, without penalty.
 
-    ``terminated`` comes from the environment. ``truncated`` comes from the environment too or, unless terminated, from
-    a limit of turns or actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
+    ``terminated`` comes from the environment; ``truncated`` too or, unless terminated, from a limit of turns or
+    actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
 
     The info dict has the same keys from `reset` (where no turn was taken: empty, zero, False) and `step`:
 
@@ -94,9 +91,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`render.on_square`).
 
     Raises:
-        ValueError: If a number is out of range, a space is not text, if `env` is not a `TextEnv` and `instruction` or
-            `actions` is missing, or if a picture is wanted of an environment that draws none, or that was made without
-            ``render_mode="rgb_array"``.
+        ValueError: If a number is out of range, a space is not text, `env` is not a `TextEnv` and `instruction` or
+            `actions` is missing, or a picture is wanted of an environment that draws none.
     """
 
     def __init__(
@@ -127,17 +123,9 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         if observation == "image" and not draws:
             wanted = "an environment that draws itself, made with render_mode='rgb_array'"
             raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} has {env.render_mode!r}")
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=False,
-            **limits,
-            think=think,
-            format_penalty=format_penalty,
-            instruction=instruction,
-            actions=actions,
-            observation=observation,
-            image_size=image_size,
-        )
+        words = {"think": think, "format_penalty": format_penalty, "instruction": instruction, "actions": actions}
+        pictures = {"observation": observation, "image_size": image_size}
+        gymnasium.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **limits, **words, **pictures)
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = limits.values()
         self.format_penalty = float(format_penalty)
@@ -192,11 +180,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def opening(self) -> str:
-        """The rules, the task (`TextEnv.task`) and the last message, to begin a context at this turn.
-
-        Raises:
-            gymnasium.error.ResetNeeded: Before the first `reset`.
-        """
+        """The rules, the task (`TextEnv.task`) and the last message, to begin a context at this turn; after `reset`."""
         if self._message is None:
             raise ResetNeeded("AgentTurns.opening was read before reset; call reset first")
         return self._opening()
@@ -221,9 +205,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
         Returns:
             Next user message, reward (the environment's, plus the penalty of a bad turn), terminated, truncated, info.
-
-        Raises:
-            gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._message is None:
             raise ResetNeeded("AgentTurns.step was called before reset; call reset first")
@@ -239,7 +220,6 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return self._shown(), reward, self._terminated, self._truncated, self._info(turn)
 
     def _shown(self) -> Any:
-        """The message: a text, or a picture and a text."""
         if self.observation == "text":
             return self._message
         picture: Any = self.env.render()

@@ -28,7 +28,7 @@ class OpenEnvText(TextEnv):
     """The environment of an OpenEnv server, if its actions and observations are text.
 
     One field of an action and one of an observation are the text; other fields keep their defaults. Each object is a
-    session of its own, over a WebSocket that `close` ends.
+    session of its own, which `close` ends.
 
     ## Starting State
     The server gets ``reset(seed=s)`` and, if the option was given, `outcome_seed`.

