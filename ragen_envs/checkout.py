@@ -6,15 +6,9 @@ from pathlib import Path
 
 
 def commit_of(file: Path) -> str | None:
-    """The commit of the checkout that tracks a file of the code, with ``+changes`` if its code has any.
+    """The commit of the checkout that tracks a file of the code, with ``+changes`` if its code has any; else None.
 
     ``RAGEN_COMMIT`` goes before what git knows: a copy may lie in a checkout of another state, or have no history.
-
-    Args:
-        file: One that the code was loaded from.
-
-    Returns:
-        ``None`` where git does not track the file, as in an installed copy, and the variable is not set.
     """
     if named := os.environ.get("RAGEN_COMMIT"):
         return named

@@ -1,7 +1,6 @@
-"""The format of a model's reply: how it is written, how it is read, and the tags.
+"""The format of a model's reply, ``<think>…</think><answer>Left || Down</answer>`` or only the answer.
 
-A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer. The first match counts. Text around it
-is ignored, and there may be whitespace between thought and answer.
+The first match counts. Text around it is ignored, and there may be whitespace between thought and answer.
 """
 
 import re

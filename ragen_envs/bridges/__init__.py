@@ -1,5 +1,1 @@
-"""The environments of this package in others, and those of others here, by their own interfaces.
-
-A module for each package: `openenv` (both ways), `tau2` (inwards) and `trl_tools` (outwards). Other packages are
-imported when they are first needed.
-"""
+"""The environments of this package in others, and those of others here; each is imported when it is first needed."""

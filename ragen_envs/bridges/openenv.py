@@ -1,13 +1,4 @@
-"""OpenEnv (``pip install openenv``) both ways: its servers as environments, and these environments as its servers.
-
-A server whose actions and observations are text is played as any environment here:
-
-    turns = AgentTurns(OpenEnvText("http://localhost:8000"), max_actions_per_turn=1)
-
-As a server, an environment takes whole replies and answers with user messages:
-
-    app = openenv.core.env_server.create_app(*openenv_environment("ragen/FrozenLake-v0"), max_concurrent_envs=64)
-"""
+"""OpenEnv both ways: its servers of text as environments, and these environments as its servers (docs/bridges.md)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

@@ -1,10 +1,6 @@
 """Lets TRL's own `GRPOTrainer` play an environment by tool calls, through its `environment_factory`.
 
-A row of the dataset is one start state:
-
-    rows = {"prompt": [[{"role": "user", "content": ""}]] * 512, "seed": range(10_000, 10_512)}
-    factory = trl_environment("ragen/FrozenLake-v0")
-    GRPOTrainer(model, train_dataset=Dataset.from_dict(rows), environment_factory=factory).train()
+A row of the dataset is one start state; docs/bridges.md has a whole example.
 """
 
 import functools
@@ -28,9 +24,8 @@ class ToolEnvironment:
     """An environment that TRL plays: `act` is the tool, the trainer calls the rest.
 
     TRL shows the model every public method except `reset` and `get_reward`, with the docstring as its description.
-    The model ends an episode by calling no more tools, so that doing nothing earns 0. If every action costs something,
-    also give the trainer a reward function; it gets these objects in its argument `environments`, with `success`,
-    `episode_return` and `actions_left`.
+    The model ends an episode by calling no more tools, so doing nothing earns 0. If every action costs something, also
+    give the trainer a reward function; it gets these objects in its argument `environments`.
     """
 
     def __init__(self, env: str | Maker, max_actions: int | None, outcome_seeds: np.random.SeedSequence) -> None:
@@ -47,11 +42,8 @@ class ToolEnvironment:
         """Starts an episode with a new outcome seed; TRL appends what it returns to the prompt's last message.
 
         Args:
-            seed: The row's start state, which a group shares.
+            seed: The row's start state, which a group shares; without one it is a `ValueError`.
             row: The other columns of the dataset, which TRL also passes; not used.
-
-        Raises:
-            ValueError: If the row has no seed.
         """
         if seed is None:
             raise ValueError(f"the row {sorted(row)} has no seed; give the dataset a column 'seed' of start states")
@@ -102,8 +94,7 @@ def trl_environment(
     in every environment, episode and process.
 
     Args:
-        env: Id of a `TextEnv`, such as ``ragen/FrozenLake-v0`` or, with the module that registers it,
-            ``lamps:me/Lamps-v0``. Or a function that makes one:
+        env: Id of a `TextEnv`, or a function that makes one, such as
             ``functools.partial(gymnasium.make, "ragen/FrozenLake-v0", is_slippery=False)``.
         max_actions: Valid actions per episode, at least 1; None for RAGEN's number, else the registered
             time limit, else 10.
