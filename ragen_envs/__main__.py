@@ -77,12 +77,11 @@ def _parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser("play", help="play by hand, or watch a policy", epilog=_EXAMPLES, formatter_class=raw)
     one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; or your own module:id")
-    one.add_argument("--text", action="store_true", help="a policy's replies with thoughts, as a model writes them")
     watched = one.add_mutually_exclusive_group()
     for policy in POLICIES:
         words = f"watch the {policy} policy for one episode"
         watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
-    one.add_argument("--no_think", action="store_true", help="no thought before the answer, by hand or with --text")
+    one.add_argument("--no_think", action="store_true", help="no thought before the answer")
 
     rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
     rows.add_argument("envs", nargs="*", metavar="ID", help="default: every ragen/ environment")
@@ -108,12 +107,12 @@ def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
     if not isinstance(env.unwrapped, TextEnv):
         raise EnvError(f"{options.env} is not a TextEnv; docs/your_own_environment.md says how to write one")
-    most, as_model = options.max_actions or baselines.default_horizon(env), options.text or options.policy is None
-    limits: dict[str, Any] = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
-    if as_model:
-        limits = baselines.default_turns(env) | ({"max_actions": most} if options.max_actions else {})
+    limits = baselines.default_turns(env) | ({"max_actions": options.max_actions} if options.max_actions else {})
+    if options.policy:  # is watched action by action
+        most = options.max_actions or baselines.default_horizon(env)
+        limits = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
     wrapper = ToolTurns if isinstance(env.unwrapped, ToolEnv) else AgentTurns
-    game = Game(wrapper(env, **limits, think=as_model and not options.no_think), options.env)
+    game = Game(wrapper(env, **limits, think=not options.no_think), options.env)
     _say(game.begin(options.seed))
     if options.policy is None:
         _play_lines(game, options.seed)

@@ -229,10 +229,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         self._terminated = self._truncated = self._success = False
         return self._observation, self._idle()
 
-    def _seed_to_hand_on(self) -> int:
-        """The seed of this `reset`, drawn if it had none: for a `_start` that begins an episode of something else."""
-        return int(self.np_random.integers(2**31)) if self._reset_seed is None else self._reset_seed
-
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carries out one primitive action, which may be any string; another type is a `TypeError`.
 

@@ -96,7 +96,8 @@ class OpenEnvText(TextEnv):
         return text.strip() or None
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        self._task = self._read(self._ask(self._client.reset, seed=self._seed_to_hand_on(), **options))
+        seed = int(self.np_random.integers(2**31)) if self._reset_seed is None else self._reset_seed
+        self._task = self._read(self._ask(self._client.reset, seed=seed, **options))
         return self._task
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
