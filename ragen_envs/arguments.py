@@ -6,7 +6,7 @@ import numpy as np
 
 
 def check_integer(name: str, value: object, least: int, why: str) -> None:
-    """The value is an integer of at least `least`, below which it `why`, as in "leaves nothing to push"."""
+    """The value is an integer, no bool, of at least `least`; `why` says what less does ("leaves nothing to push")."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name}={value!r} is a {type(value).__name__}; use an integer, {least} or more")
     if value < least:

@@ -33,7 +33,7 @@ _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 def best_action(env: TextGym, actions_left: int) -> str:
     """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
 
-    In a Sokoban room that is too large for the solver it raises `sokoban.solver.SearchLimitError`.
+    `NoOracleError` if there is none; `sokoban.solver.SearchLimitError` if a Sokoban room is too large for the solver.
     """
     return str(_method(env, "best_action")(actions_left))
 
@@ -46,7 +46,7 @@ def random_action(env: TextGym, rng: np.random.Generator) -> str:
 def difficulty(env: TextGym) -> float:
     """How hard the present state is, as the environment counts (moves, numbers, calls); larger is harder.
 
-    Where a shop's goal is on a server it raises `webshop.remote.HiddenGoalError`.
+    `NoOracleError` if it does not say; `webshop.remote.HiddenGoalError` if a shop's goal is on a server.
     """
     return float(_method(env, "difficulty")())
 
@@ -54,7 +54,7 @@ def difficulty(env: TextGym) -> float:
 def explain(env: TextGym, actions: Sequence[str], rng: np.random.Generator | None = None) -> str:
     """One or two true sentences that lead to an answer, for `AgentTurns.format_reply`; see `TextEnv.explain`.
 
-    The wording is drawn from `rng`; by default a state always gets the same words.
+    The wording is drawn from `rng`; by default a state always gets the same words. `NoOracleError` if there are none.
     """
     return str(_method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng))
 
@@ -81,7 +81,7 @@ def plan(
 
     Raises:
         ValueError: If `noise` is not a probability.
-        TypeError: If it is not a `TextEnv`.
+        TypeError: If it is not a `TextEnv`; a `NoOracleError` is one, too.
     """
     check_probability("noise", noise)
     game: Any = env.unwrapped

@@ -101,7 +101,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Builds the spaces.
 
         Args:
-            render_mode: "ansi", "rgb_array" or None.
+            render_mode: "ansi", "rgb_array" or None; another is a `ValueError`.
             max_observation_length: Longest observation, in characters.
             max_action_length: Longest action that `action_space` declares, in characters. `step` accepts longer ones.
         """
@@ -230,7 +230,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return self._observation, self._idle()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carries out one primitive action, which may be any string; another type is a `TypeError`.
+        """Carries out one primitive action, any string (else `TypeError`); `ResetNeeded` before the first `reset`.
 
         Returns:
             Observation, reward, terminated, truncated (by the environment's own limit), info.

@@ -180,7 +180,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def opening(self) -> str:
-        """The rules, the task (`TextEnv.task`) and the last message, to begin a context at this turn; after `reset`."""
+        """The rules, `TextEnv.task` and the last message, to begin a context here; `ResetNeeded` before `reset`."""
         if self._message is None:
             raise ResetNeeded("AgentTurns.opening was read before reset; call reset first")
         return self._opening()
@@ -201,7 +201,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         return self._shown(), self._info(TurnRecord())
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes one turn; `action` is the model's reply, any string.
+        """Takes one turn; `action` is the model's reply, any string. `ResetNeeded` before the first `reset`.
 
         Returns:
             Next user message, reward (the environment's, plus the penalty of a bad turn), terminated, truncated, info.
