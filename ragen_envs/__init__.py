@@ -32,7 +32,7 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.reply_format import END_ANSWER, END_THINK, TAGS, THINK
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import NoOracleError, TextEnv
-from ragen_envs.textworld import MissingTextWorldError, TextWorld
+from ragen_envs.textworld import TextWorld
 from ragen_envs.tools import Tools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
@@ -51,7 +51,6 @@ __all__ = [
     "EnvError",
     "FrozenLake",
     "McpTools",
-    "MissingTextWorldError",
     "NoOracleError",
     "OpenEnvText",
     "Sokoban",

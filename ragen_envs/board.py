@@ -1,14 +1,14 @@
 """What games on a board of tiles share: the legend, lines of coordinates, and the picture."""
 
 import abc
+import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragen_envs.render import draw_board
+from ragen_envs.render import Picture
 from ragen_envs.text_env import TextEnv
 
 
@@ -36,16 +36,13 @@ class BoardEnv(TextEnv):
     @property
     def instruction(self) -> str:
         """The task and the legend."""
-        return self._told(self._legend)
+        counted = "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
+        return f"{self._task}\n{self._legend}{counted}"
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return self._told(self._pictured)
-
-    def _told(self, shown: str) -> str:
-        counted = "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
-        return f"{self._task}\n{shown}{counted}"
+        return self.instruction.replace(self._legend, self._pictured)
 
     @property
     def text_beside_picture(self) -> str:
@@ -55,8 +52,23 @@ class BoardEnv(TextEnv):
     def _text(self) -> str:
         return self._board_text() + coordinate_lines(*self._squares()) if self._coordinates else self._board_text()
 
-    def _picture(self) -> NDArray[np.uint8]:
-        return draw_board(self._sheet, self._symbols, self._board_text())
+    def _picture(self) -> Picture:
+        """The board in tiles: RGB, uint8 of shape (side of a tile · rows, side · columns, 3)."""
+        board = self._board_text().splitlines()
+        numbers = np.array([[self._symbols.index(symbol) for symbol in row] for row in board])
+        tiles = _tiles(self._sheet)[numbers]  # (rows, columns, side, side, 3)
+        rows, columns, side = tiles.shape[:3]
+        return tiles.swapaxes(1, 2).reshape(rows * side, columns * side, 3)
+
+
+@functools.cache
+def _tiles(sheet: Path) -> Picture:
+    """The tiles of a sheet, of shape (tiles, side, side, 3)."""
+    from PIL import Image
+
+    with Image.open(sheet) as opened:
+        row = np.array(opened.convert("RGB"))
+    return row.reshape(len(row), -1, len(row), 3).swapaxes(0, 1)
 
 
 def coordinate_lines(squares: Mapping[str, Collection[int]], width: int) -> str:

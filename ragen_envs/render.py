@@ -1,4 +1,4 @@
-"""Pictures of environments: boards of tiles, text, drawings in SVG, and frames of one size.
+"""Pictures of environments: text, drawings in SVG, and frames of one size. Those of boards are in `board`.
 
 Pillow and resvg_py are imported when a picture needs them; resvg_py comes with ``pip install 'ragen-trl[pictures]'``.
 """
@@ -6,7 +6,6 @@ Pillow and resvg_py are imported when a picture needs them; resvg_py comes with 
 import functools
 import io
 import textwrap
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,33 +39,6 @@ def on_square(picture: Picture, side: int) -> Picture:
     small.thumbnail((side, side), Image.Resampling.HAMMING, reducing_gap=None)
     square.paste(small, ((side - small.width) // 2, (side - small.height) // 2))
     return np.array(square)
-
-
-def draw_board(sheet: Path, symbols: str, board: str) -> Picture:
-    """Draws a board of square tiles.
-
-    Args:
-        sheet: A picture of all tiles in one row.
-        symbols: The symbol of each tile, in the order of the sheet.
-        board: The board's rows, one symbol for each tile.
-
-    Returns:
-        RGB picture, uint8 of shape (side of a tile · rows, side · columns, 3).
-    """
-    numbers = np.array([[symbols.index(symbol) for symbol in row] for row in board.splitlines()])
-    tiles = _tiles(sheet)[numbers]  # (rows, columns, side, side, 3)
-    rows, columns, side = tiles.shape[:3]
-    return tiles.swapaxes(1, 2).reshape(rows * side, columns * side, 3)
-
-
-@functools.cache
-def _tiles(sheet: Path) -> Picture:
-    """The tiles of a sheet, of shape (tiles, side, side, 3)."""
-    from PIL import Image
-
-    with Image.open(sheet) as opened:
-        row = np.array(opened.convert("RGB"))
-    return row.reshape(len(row), -1, len(row), 3).swapaxes(0, 1)
 
 
 def draw_svg(drawing: str, side: int) -> Picture:

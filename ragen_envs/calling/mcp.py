@@ -25,6 +25,9 @@ _GROUP = "import os, signal, subprocess, sys; subprocess.call(sys.argv[1:]); os.
 _LAUNCHER = [] if sys.platform == "win32" else [sys.executable, "-I", "-c", _GROUP]
 
 
+START_TIMEOUT = 60.0  # seconds for each of the two or three answers of a start, which may include a download
+
+
 class McpServerError(EnvError, RuntimeError):
     """A server could not be started, or gave no list of its tools."""
 
@@ -49,7 +52,6 @@ class McpTools(ToolEnv):
             `answer` and what `call` returns. If the server has died or does not answer the judge in time, the reward
             is 0 and the task not done; other errors of `call` are the judge's.
         call_timeout: Seconds that a call may take.
-        start_timeout: Seconds that the server may take for each of the two or three answers of a start.
         restart: Whether each episode has a new process.
         variables: Environment variables of the server; it has few others (the SDK's default).
         max_result_length: Characters of a result that are shown.
@@ -68,7 +70,6 @@ class McpTools(ToolEnv):
         judge: Callable[["McpTools"], Judgement],
         *,
         call_timeout: float = 30.0,
-        start_timeout: float = 30.0,
         restart: bool = True,
         variables: Mapping[str, str] | None = None,
         max_result_length: int = 2000,
@@ -82,8 +83,7 @@ class McpTools(ToolEnv):
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
         self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)
         self._tasks, self._judged_by, self._restart = tuple(tasks), judge, restart
-        self._call_timeout, self._start_timeout = call_timeout, start_timeout
-        self._command, self._variables = tuple(command), dict(variables or {})
+        self._command, self._variables, self._call_timeout = tuple(command), dict(variables or {}), call_timeout
         self.answer: str | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         self._has_ended = self._is_fresh = False
@@ -151,7 +151,7 @@ class McpTools(ToolEnv):
         try:
             with ExitStack() as stack:
                 self._portal = stack.enter_context(start_blocking_portal())
-                client = Client(server, read_timeout_seconds=self._start_timeout)
+                client = Client(server, read_timeout_seconds=START_TIMEOUT)
                 self._client = stack.enter_context(self._portal.wrap_async_context_manager(client))
                 self._described = self._portal.call(_listed, self._client)
                 # At the end of the program too, when daemon threads would just stop and leave the process.

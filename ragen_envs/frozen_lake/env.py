@@ -8,21 +8,12 @@ import numpy as np
 
 from ragen_envs.arguments import check_integer, check_probability
 from ragen_envs.board import BoardEnv, coordinate_lines
-from ragen_envs.frozen_lake.maps import (
-    ACTIONS,
-    GOAL,
-    HOLE,
-    HORIZON_STEP,
-    ICE,
-    Lake,
-    distances,
-    draw_start,
-    lake_policy,
-    neighbours,
-)
+from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, distances, draw_start, lake_policy, neighbours
 from ragen_envs.wording import TRIALS, pick, way
 
 _PLACES = {"Up": "above me", "Down": "below me", "Left": "on my left", "Right": "on my right"}
+# Horizons are rounded up to a multiple of this, so that one table is enough for every step of an episode.
+HORIZON_STEP = 16
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
 _REASONS = {  # of a move on firm ice, then on slippery ice, then of one that neither heads for the goal nor is careful
     "last": (", so the last step is", ", next to me, so I finish with", ". I reach it with", ", one move away:"),

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 ACTIONS = ("Left", "Down", "Right", "Up")
 ICE, HOLE, GOAL = "_OG"
 MAX_LAKES = 100
-# Horizons are rounded up to a multiple of this, so that one table is enough for every step of an episode.
-HORIZON_STEP = 16
 # Two actions whose values differ by less are equally good; the difference is a rounding error.
 TIE = 1e-12
 

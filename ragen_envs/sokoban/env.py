@@ -152,7 +152,7 @@ class Sokoban(BoardEnv):
         """The first move of a shortest solution; where there is none any more, all moves are equally good.
 
         Raises:
-            solver.SearchLimitError: If the level is too large for the solver.
+            RoomError: If the level is too large for the solver.
         """
         return solver_for(self._board).best_move(self._player, self._boxes) or ACTIONS[0]
 

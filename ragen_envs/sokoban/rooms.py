@@ -35,7 +35,7 @@ _RUN = re.compile(r"([0-9]{1,3})([^0-9|])")
 
 
 class RoomError(EnvError, ValueError):
-    """No solvable room was found, or a level cannot be played; then the message names file and line."""
+    """No solvable room or solution was found, or a level cannot be played; then the message names file and line."""
 
 
 class _Shared:

@@ -9,16 +9,11 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ragen_envs.errors import EnvError
-from ragen_envs.sokoban.rooms import ACTIONS, Board
+from ragen_envs.sokoban.rooms import ACTIONS, Board, RoomError
 
 State = tuple[int, frozenset[int]]  # the player's square, the squares of the boxes
 
 MAX_STATES = 1_000_000
-
-
-class SearchLimitError(EnvError, RuntimeError):
-    """The search for a solution was stopped at its limit."""
 
 
 class Solver:
@@ -43,7 +38,7 @@ class Solver:
         """The fewest moves that bring every box onto a target; infinity if there are none, or not so few as `most`.
 
         Raises:
-            SearchLimitError: If the search visited a million states.
+            RoomError: If the search visited a million states.
         """
         state = (player, boxes)
         if state not in self._distances:
@@ -114,7 +109,7 @@ class Solver:
                 return path
             if len(came) > MAX_STATES:
                 size = f"{len(start[1])} boxes on {len(self._board.floor)} squares"
-                raise SearchLimitError(f"gave up after {MAX_STATES:,} states of {size}; play this room without oracle")
+                raise RoomError(f"gave up after {MAX_STATES:,} states of {size}; play this room without oracle")
             spent = cost[state] + 1
             for _, reached in self._reachable(state):
                 bound = spent + self._estimate(*reached)

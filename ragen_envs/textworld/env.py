@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.arguments import check_choice, check_flags, check_limit
+from ragen_envs.arguments import check_choice, check_limit
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld.games import EVALUATION, Scene, check_installed, game_file, games_in, scene
 from ragen_envs.wording import TRIALS, pick
@@ -18,10 +18,6 @@ from ragen_envs.wording import TRIALS, pick
 GENERATED = 16  # games, unless the caller wants more
 LONGEST = 16_384  # characters of an observation
 _FREE = ("look", "inventory", "examine", "help")  # they only tell what there is
-_VERBS = (
-    "look, inventory, examine X, go north, take X, take X from Y, drop X, put X on Y, insert X into Y, open X, "
-    "close X, lock X with Y, unlock X with Y, eat X"
-)
 # What is true where a command is admissible, with the things in it: what can be dropped is carried.
 _BOTH = ("I carry the {a}, and the {b} is here", "I have the {a} and I am near the {b}", "I am at the {b} with the {a}")
 _REASONS = (
@@ -50,9 +46,9 @@ class TextWorld(TextEnv):
     the state. Any other text is an invalid action.
 
     ## Observation Space
-    Text: what the game answers to the last command. The first observation is the task and what there is to see. With
-    `show_commands`, a line ``Commands: …`` with all admissible commands follows until the game is over. Characters
-    outside ASCII are shown as ``?``, and what is longer than 16,384 characters is cut.
+    Text: what the game answers to the last command. The first observation is the task and what there is to see. A line
+    ``Commands: …`` with all admissible commands follows until the game is over. Characters outside ASCII are shown as
+    ``?``, and what is longer than 16,384 characters is cut.
 
     ## Starting State
     A uniformly random one of the games, at its beginning. `games` of them are generated, with the numbers 0, 1, 2, … in
@@ -88,7 +84,6 @@ class TextWorld(TextEnv):
         size: str = "w2-o3-q4",
         games: int | None = None,
         split: str = "train",
-        show_commands: bool = True,
         folder: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -99,25 +94,22 @@ class TextWorld(TextEnv):
                 from 1 to 99 are possible, such as "w1-o2-q1".
             games: The most different games; by default 16 generated ones of at most 1,000,000, or all of a folder.
             split: "train" or "eval"; the other one of two disjoint sets of generated games.
-            show_commands: Whether observations list the admissible commands.
             folder: A folder with games of TextWorld's (each ``.z8`` with its ``.json``), instead of generated ones.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
             ValueError: If an argument is out of its range, or the folder has no games.
-            MissingTextWorldError: If the package ``textworld`` is not installed.
+            ModuleNotFoundError: If the package ``textworld`` is not installed.
         """
         check_installed()
         if not re.fullmatch(r"w[1-9]\d?-o[1-9]\d?-q[1-9]\d?", size):
             raise ValueError(f"size={size!r} must be rooms, objects and quest length, each 1 to 99, as in 'w2-o3-q4'")
         check_limit("games", games)
-        check_flags(show_commands=show_commands)
         check_choice("split", split, ("train", "eval"))
         if folder is None and games is not None and games > EVALUATION:
             raise ValueError(f"games={games} is more than the {EVALUATION:,} of split={split!r}; use at most so many")
         super().__init__(render_mode=render_mode, max_observation_length=LONGEST, max_action_length=256)
-        self._size, self._show_commands = size, show_commands
-        self._first = EVALUATION if split == "eval" else 0
+        self._size, self._first = size, EVALUATION if split == "eval" else 0
         self._folder = None if folder is None else Path(folder).expanduser()
         if self._folder is not None and split != "train":
             raise ValueError(f"split={split!r} is of generated games; with a folder leave it out, or name another")
@@ -125,9 +117,8 @@ class TextWorld(TextEnv):
 
     @property
     def instruction(self) -> str:
-        """The task, and what commands are like."""
-        how = "Only the listed commands work." if self._show_commands else f"Commands are: {_VERBS}."
-        return f"You are in a text adventure. Carry out the task with commands. {how}"
+        """The task, and which commands work."""
+        return "You are in a text adventure. Carry out the task with commands. Only the listed commands work."
 
     @property
     def task(self) -> str:
@@ -192,4 +183,4 @@ class TextWorld(TextEnv):
     def _text(self) -> str:
         if self.scene.won or self.scene.lost:
             return f"{self.scene.text}\n{'The task is done.' if self.scene.won else 'The game is lost.'}"
-        return self.scene.text + (f"\nCommands: {', '.join(self.scene.commands)}" if self._show_commands else "")
+        return f"{self.scene.text}\nCommands: {', '.join(self.scene.commands)}"

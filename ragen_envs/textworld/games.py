@@ -30,10 +30,6 @@ _STATUS = re.compile(r"^>.*\Z", re.MULTILINE | re.DOTALL)
 _STARTING = threading.RLock()  # held while a game is made or started: threads share parsers and shown warnings
 
 
-class MissingTextWorldError(EnvError, ModuleNotFoundError):
-    """The package that plays text adventures is not installed."""
-
-
 class GameError(EnvError, ValueError):
     """A game cannot be made or read."""
 
@@ -42,12 +38,12 @@ def check_installed() -> str:
     """The version of the package `textworld`.
 
     Raises:
-        MissingTextWorldError: If it is not installed.
+        ModuleNotFoundError: If it is not installed.
     """
     try:
         return version("textworld")
     except PackageNotFoundError as error:
-        raise MissingTextWorldError("the package textworld is missing; pip install 'ragen-trl[textworld]'") from error
+        raise ModuleNotFoundError("the package textworld is missing; pip install 'ragen-trl[textworld]'") from error
 
 
 def game_file(size: str, number: int) -> Path:
@@ -160,7 +156,6 @@ class _Player:
     """An interpreter of one game, which goes on from its last command, or begins again where that is on another way."""
 
     def __init__(self, path: str) -> None:
-        check_installed()
         self._done: Commands | None = None
         self._lock = threading.Lock()
         # The interpreter warns that it knows no scores and moves of these games; TextWorld does.

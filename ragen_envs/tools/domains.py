@@ -2,8 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -90,7 +89,21 @@ class Domain(abc.ABC):
 
     def tools(self, other: bool) -> tuple[Tool, ...]:
         """The tools, in the second wording if `other` is true."""
-        return tuple(replace(tool, run=partial(tool.run, self)) for tool in _described(type(self), other))
+        found = []
+        for name, words in self.words["tools"].items():
+            said, description = words["other"] if other else (name, words["description"])
+            names, properties = {}, {}
+            for argument, texts in words["arguments"].items():
+                spelled, text = texts[1:] if other else (argument, texts[0])
+                names[spelled] = argument
+                plain = {"type": "integer" if argument.endswith("_id") else "string"}
+                properties[spelled] = {**WORDS["types"].get(argument, plain), "description": text}
+            parameters = {"type": "object", "properties": properties, "required": list(properties)}
+            found.append(Tool(said, description, parameters, partial(self._run, name, names), {"type": "string"}))
+        return tuple(found)
+
+    def _run(self, name: str, names: Mapping[str, str], /, **arguments: Any) -> str:
+        return self.carry_out(Call(name, {names[key]: value for key, value in arguments.items()}))
 
     def spelled(self, made: Call, other: bool) -> Call:
         """A call of the first wording in the wording that is played."""
@@ -142,27 +155,6 @@ class Domain(abc.ABC):
             arguments = self.words["tools"][name]["arguments"]
             calls.append(Call(name, {argument: facts[sources.get(argument, argument)] for argument in arguments}))
         return template["text"].format(**facts), tuple(calls)
-
-
-@cache
-def _described(domain: type[Domain], other: bool) -> tuple[Tool, ...]:
-    """The tools of a domain; `run` takes the object as its first argument."""
-    found = []
-    for name, words in domain.words["tools"].items():
-        said, description = words["other"] if other else (name, words["description"])
-        names, properties = {}, {}
-        for argument, texts in words["arguments"].items():
-            spelled, text = texts[1:] if other else (argument, texts[0])
-            names[spelled] = argument
-            plain = {"type": "integer" if argument.endswith("_id") else "string"}
-            properties[spelled] = {**WORDS["types"].get(argument, plain), "description": text}
-        parameters = {"type": "object", "properties": properties, "required": list(properties)}
-        found.append(Tool(said, description, parameters, partial(_run, name, names), {"type": "string"}))
-    return tuple(found)
-
-
-def _run(name: str, names: Mapping[str, str], domain: Domain, /, **arguments: Any) -> str:
-    return domain.carry_out(Call(name, {names[key]: value for key, value in arguments.items()}))
 
 
 class Orders(Domain):

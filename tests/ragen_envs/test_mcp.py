@@ -44,7 +44,7 @@ def gone(pids: list[int]) -> bool:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpTools]:
     pytest.importorskip("mcp")
     path = tmp_path_factory.mktemp("mcp") / "pids"
-    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=8.0, start_timeout=120)
+    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=8.0)
     yield env
     pids = processes(path)
     env.close()
@@ -105,15 +105,18 @@ def test_a_server_that_dies_is_an_error_and_is_started_again(shared: McpTools) -
     assert env.step(calls(("read", {})))[0] == "0 → ✓"
 
 
-def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("mcp")
     with pytest.raises(McpServerError, match="MCP server 'no-such-program' could not be started"):
         McpTools(["no-such-program"], TASKS, reached_six)
     with pytest.raises(McpServerError, match="could not be started: Connection closed; it may have written more"):
         McpTools([sys.executable, "-c", ""], TASKS, reached_six)
+    monkeypatch.setattr("ragen_envs.calling.mcp.START_TIMEOUT", 1.5)
     began = time.monotonic()
     silent = [sys.executable, str(SERVER), str(tmp_path / "pids"), "--silent"]
     with pytest.raises(McpServerError, match="could not be started: Request 'initialize' timed out"):
-        McpTools(silent, TASKS, reached_six, start_timeout=1.5)
+        McpTools(silent, TASKS, reached_six)
     assert time.monotonic() - began < 20  # the SDK asks a silent server several times, as long each time
     assert gone(processes(tmp_path / "pids"))

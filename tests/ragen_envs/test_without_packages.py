@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from ragen_envs import MissingTextWorldError, OpenEnvText, Tau2, openenv_environment
+from ragen_envs import OpenEnvText, Tau2, openenv_environment
 
 NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("openenv.core", "openenv", lambda: OpenEnvText("http://127.0.0.1:9")),
@@ -33,5 +33,5 @@ def _gone(name: str) -> str:
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragen_envs.textworld.games.version", _gone)
-    with pytest.raises(MissingTextWorldError, match=r"pip install 'ragen-trl\[textworld\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'ragen-trl\[textworld\]'"):
         gymnasium.make("ragen/TextWorld-v0")
