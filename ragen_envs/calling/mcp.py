@@ -39,10 +39,9 @@ class _NoAnswerError(ToolError):
 class McpTools(ToolEnv):
     """Tasks with the tools of an MCP server.
 
-    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False; a
-    server that has died is then replaced at the next `reset`. A call that takes too long is cancelled; its result is
-    then an error, as are those that the server reports and those after the server has died. `close` ends the process
-    and all that it started; so does the end of the program. An environment cannot be copied, because a process cannot.
+    A call that takes too long is cancelled; its result is then an error, as are those that the server reports and those
+    after it has died. `close` ends the process and all that it started; so does the end of the program. An environment
+    cannot be copied, because a process cannot.
 
     Args:
         command: What starts the server: the program and its arguments.
@@ -52,7 +51,8 @@ class McpTools(ToolEnv):
             `answer` and what `call` returns. If the server has died or does not answer the judge in time, the reward
             is 0 and the task not done; other errors of `call` are the judge's.
         call_timeout: Seconds that a call may take.
-        restart: Whether each episode has a new process.
+        restart: Whether each episode has a new process, so that nothing is left of the last one. If not, a server that
+            has died is replaced at the next `reset`.
         variables: Environment variables of the server; it has few others (the SDK's default).
         max_result_length: Characters of a result that are shown.
         render_mode: "ansi", "rgb_array" or None.
@@ -205,7 +205,6 @@ def _close(opened: ExitStack, thread: int) -> None:
 
 
 async def _listed(client: Any) -> list[tuple[str, str | None, Any]]:
-    """Name, description and schema of a server's tools."""
     page = await client.list_tools(cache_mode="refresh")
     tools = page.tools
     while page.next_cursor:

@@ -167,7 +167,6 @@ def _one_or_all(names: list[str]) -> str | list[str]:
 
 
 def _kind(schema: Mapping[str, Any] | bool) -> str:
-    """The type in a signature."""
     if isinstance(schema, bool):
         return "any" if schema else "none"
     found = schema.get("enum") or schema.get("type", "any")

@@ -172,12 +172,10 @@ class FrozenLake(BoardEnv):
         return self._text(), float(success), tile != ICE, info
 
     def _board_text(self) -> str:
-        """The map with the player on it."""
         at = self.position + self.position // self._size  # one newline per row above
         return f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}"
 
     def _squares(self) -> tuple[dict[str, list[int]], int]:
-        """The player, the holes and the goal by name, and the lake's width."""
         return {"You": [self.position], "Holes": self._holes, "Goal": [self._goal]}, self._size
 
 

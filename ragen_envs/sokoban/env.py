@@ -263,7 +263,6 @@ class Sokoban(BoardEnv):
         return "".join(self._cells)
 
     def _squares(self) -> tuple[dict[str, Collection[int]], int]:
-        """The player, the boxes and the targets by name, and the board's width."""
         board = self._board
         return {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}, board.width
 

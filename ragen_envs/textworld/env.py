@@ -106,8 +106,6 @@ class TextWorld(TextEnv):
             raise ValueError(f"size={size!r} must be rooms, objects and quest length, each 1 to 99, as in 'w2-o3-q4'")
         check_limit("games", games)
         check_choice("split", split, ("train", "eval"))
-        if folder is None and games is not None and games > EVALUATION:
-            raise ValueError(f"games={games} is more than the {EVALUATION:,} of split={split!r}; use at most so many")
         super().__init__(render_mode=render_mode, max_observation_length=LONGEST, max_action_length=256)
         self._size, self._first = size, EVALUATION if split == "eval" else 0
         self._folder = None if folder is None else Path(folder).expanduser()

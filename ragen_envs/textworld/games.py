@@ -57,19 +57,17 @@ def game_file(size: str, number: int) -> Path:
         number: The game's number, which is the seed of its map, objects, quest and texts.
 
     Raises:
-        GameError: If TextWorld finds no quest of this length, or the cache cannot be written.
+        GameError: If TextWorld finds no quest of this length.
+        OSError: If the cache cannot be written; the variable XDG_CACHE_HOME says where it is.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragen-textworld"
-    home = cache / f"textworld-{check_installed()}" / size
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "ragen-textworld" / f"textworld-{check_installed()}" / size
     found = home / str(number) / "game.z8"
     if found.exists():
         return found
     from filelock import FileLock
 
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GameError(f"{cache} cannot be written ({error.strerror}); set XDG_CACHE_HOME") from error
+    home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / f"{number}.lock"):
         if not found.exists():
             with tempfile.TemporaryDirectory(prefix=".making-", dir=home) as scratch:
