@@ -1,8 +1,11 @@
 """Words of the thoughts that oracles think: a random choice of phrases, lists, and where something lies on a map."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tomllib
 
 TRIALS = (
     *(". I try", ", and I try", ". Let me try", ", but let me try", ", and I will try"),
@@ -11,6 +14,11 @@ TRIALS = (
 """Before an action that leads to nothing that can be told."""
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def phrases(module: str) -> Mapping[str, Any]:
+    """The phrases of a game's thoughts: ``thoughts.toml`` in the folder of the module with this ``__file__``."""
+    return tomllib.loads(Path(module).with_name("thoughts.toml").read_text(encoding="utf-8"))
 
 
 def pick(rng: np.random.Generator, *phrases: str) -> str:

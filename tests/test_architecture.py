@@ -40,6 +40,7 @@ LIGHT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", "webshop_server"}
 ENVIRONMENTS_MAY_IMPORT = {*LIGHT, *sys.stdlib_module_names}
 # Inside a function, for those who ask for it: the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
+    "ragen_envs/board.py": {"PIL"},
     "ragen_envs/render.py": {"PIL", "resvg_py"},
     "ragen_envs/bridges/openenv.py": {"openenv"},
     "ragen_envs/bridges/tau2.py": {"tau2"},

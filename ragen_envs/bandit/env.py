@@ -10,7 +10,7 @@ import numpy as np
 
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import ONE_SHOT, TextEnv
-from ragen_envs.wording import listed, pick
+from ragen_envs.wording import listed, phrases, pick
 
 HIGH_REWARD, HIGH_PROBABILITY = 1.0, 0.25
 
@@ -23,19 +23,7 @@ _PAIRS = [pair for key in ("phoenix-dragon", "ragen2-train", "ragen2-test") for 
 STEADY = {steady for steady, _ in _PAIRS} | set(_NAMES["steady"])
 DARING = {daring for _, daring in _PAIRS} | set(_NAMES["daring"])
 
-_SAYS = {
-    True: (
-        *("sounds steady", "stands for safety", "suggests a calm and regular life"),
-        *("symbolises security", "is steady"),
-    ),
-    False: ("sounds daring", "stands for risk", "suggests a bold venture", "symbolises chance and ambition", "is bold"),
-}
-_CHOICES = {  # by whether the name is steady; None: without a reason
-    True: ("I prefer what is steady:", "I take the safe name,", "I play it safe and choose", "Steady it is:"),
-    False: ("I prefer what is bold:", "I take the risky name,", "I take the risk and choose", "Boldness it is:"),
-    None: ("I choose", "I pull", "My choice is", "I pick"),
-}
-_NAMES_ONLY = ("The machines are {names}, and I know only their names.", "I can choose between {names}.")
+_THOUGHTS = phrases(__file__)
 
 
 class Bandit(TextEnv):
@@ -133,16 +121,15 @@ class Bandit(TextEnv):
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """What the names stand for, as most people would say, and nothing of what they pay."""
         chosen = actions[0]
-        sounds = {name: name in STEADY for name in self.actions if name in STEADY | DARING}
+        sounds = {name: "steady" if name in STEADY else "daring" for name in self.actions if name in STEADY | DARING}
         told = list(sounds) if len(sounds) < 2 or rng.random() < 0.7 or chosen not in sounds else [chosen]
         if not sounds or chosen not in sounds and rng.random() < 0.5:
-            said = pick(rng, *_NAMES_ONLY).format(names=listed(self.actions))
-            return f"{said} {pick(rng, *_CHOICES[None])} {chosen}."
-        said = listed([f"{_in_prose(name)} {pick(rng, *_SAYS[sounds[name]])}" for name in told])
-        kind = sounds.get(chosen)
+            said = pick(rng, *_THOUGHTS["unknown"]).format(names=listed(self.actions))
+            return f"{said} {pick(rng, *_THOUGHTS['choices']['no_reason'])} {chosen}."
+        said = listed([f"{_in_prose(name)} {pick(rng, *_THOUGHTS['sounds'][sounds[name]])}" for name in told])
         # A choice may say why only where the names differ in it.
-        is_told = kind is not None and (len(set(sounds.values())) == 2) and rng.random() < 0.6
-        choice = pick(rng, *_CHOICES[kind if is_told else None])
+        is_told = chosen in sounds and len(set(sounds.values())) == 2 and rng.random() < 0.6
+        choice = pick(rng, *_THOUGHTS["choices"][sounds[chosen] if is_told else "no_reason"])
         return f"{said[0].upper()}{said[1:]}. {choice} {chosen}."
 
     def _start(self, options: Mapping[str, Any]) -> str:

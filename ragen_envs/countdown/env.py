@@ -7,21 +7,14 @@ import numpy as np
 
 from ragen_envs.countdown.arithmetic import MAX_LENGTH, OPERATORS, parse, random_expression
 from ragen_envs.text_env import ONE_SHOT, TextEnv
-from ragen_envs.wording import listed, pick
+from ragen_envs.wording import listed, phrases, pick
 
 SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
 MOST_NUMBERS, LARGEST = 6, 99
 SMALLEST_TARGET = 10
 MAX_TRIES = 20_000
 
-_SOLVED = (
-    "{task}, and {steps}. So I answer {answer}.",
-    "{steps}, so the answer is {answer}.",
-    "{task}: {steps}. This uses every number once, as in {answer}.",
-    "{steps}. That is the target, and I write {answer}.",
-)
-_NOT_SOLVED = ("{task}, and {steps}. I try {answer}.", "{steps}. {task}, but let me try {answer}.")
-_UNDEFINED = ("{task}, and I try {answer}.", "{task}. I try {answer}.", "{task}. Let me try {answer}.")
+_THOUGHTS = phrases(__file__)
 
 
 class Countdown(TextEnv):
@@ -116,11 +109,11 @@ class Countdown(TextEnv):
         numbers, steps = listed([str(number) for number in self.numbers]), ""
         task = pick(rng, f"From {numbers} I want {target}", f"The target is {target}", f"I need {target}")
         if expression is None or expression.value is None or not expression.numbers[1:]:
-            said: tuple[str, ...] = _UNDEFINED
+            kind = "undefined"
         else:
             is_solved = expression.value == target and sorted(expression.numbers) == sorted(self.numbers)
-            said, steps = _SOLVED if is_solved else _NOT_SOLVED, listed(expression.steps)
-        return pick(rng, *said).format(task=task, steps=steps, answer=actions[0])
+            kind, steps = "solved" if is_solved else "not_solved", listed(expression.steps)
+        return pick(rng, *_THOUGHTS[kind]).format(task=task, steps=steps, answer=actions[0])
 
     def difficulty(self) -> float:
         """Numbers to combine."""

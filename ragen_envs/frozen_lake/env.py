@@ -9,31 +9,13 @@ import numpy as np
 from ragen_envs.arguments import check_integer, check_probability
 from ragen_envs.board import BoardEnv, coordinate_lines
 from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, distances, draw_start, lake_policy, neighbours
-from ragen_envs.wording import TRIALS, pick, way
+from ragen_envs.wording import TRIALS, phrases, pick, way
 
 _PLACES = {"Up": "above me", "Down": "below me", "Left": "on my left", "Right": "on my right"}
 # Horizons are rounded up to a multiple of this, so that one table is enough for every step of an episode.
 HORIZON_STEP = 16
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
-_REASONS = {  # of a move on firm ice, then on slippery ice, then of one that neither heads for the goal nor is careful
-    "last": (", so the last step is", ", next to me, so I finish with", ". I reach it with", ", one move away:"),
-    "detour": (
-        ". Every direct way is blocked by a hole, so I walk around:",
-        ". Holes block the direct way, so I take a detour,",
-        ", but no direct way is open, so I go around with",
-    ),
-    "blocked": (". A hole lies {place}, so I go", ", but with a hole {place} I must go", ". Hole {place}, so"),
-    "stay clear": (". There is a hole {place}, so I stay clear of it and go", ", and a hole is {place}. I go"),
-    "free": (", so I go", ". I go", ", so my move is", ". I get closer with", ", so I walk", ". A safe step is"),
-    "risk": (". I may slip into the hole {place}, but I risk", ". Despite the hole {place} I dare to go"),
-    "no slip": (". I cannot slip into the hole {place} if I go", ", and the hole {place} is out of reach with"),
-    "head for it": (", so I head for it with", ". I head", ", so I go", ". No slip can end in a hole if I go"),
-    "stay away": (
-        ". The ice is slippery and a hole is {place}, so I stay out of it with",
-        ", but a hole is {place}. Even a slip cannot end there if I choose",
-    ),
-    "none": TRIALS,
-}
+_REASONS = {**phrases(__file__), "none": TRIALS}
 
 
 class FrozenLake(BoardEnv):
@@ -194,8 +176,8 @@ def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tup
         if risks:
             return "risk", pick(rng, *risks)
         if avoided:
-            return "no slip" if is_nearer else "stay away", pick(rng, *avoided)
-        return "head for it", ""
+            return "no_slip" if is_nearer else "stay_away", pick(rng, *avoided)
+        return "head_for_it", ""
     to_goal = distances(lake.tiles, lake.size)
     if to_goal.get(reached) != to_goal[here] - 1:
         return "none", ""
@@ -206,7 +188,7 @@ def _reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> tup
     if direct := [move for move in holes if _steps(lake, holes[move]) < _steps(lake, here)]:
         return "blocked", _PLACES[direct[0]]
     if holes and rng.random() < 0.6:
-        return "stay clear", _PLACES[pick(rng, *holes)]
+        return "stay_clear", _PLACES[pick(rng, *holes)]
     return "free", ""
 
 

@@ -14,7 +14,7 @@ from ragen_envs.board import BoardEnv, coordinate_lines
 from ragen_envs.sokoban.rooms import ACTIONS, Room, RoomError, draw_room, read_levels
 from ragen_envs.sokoban.solver import Solver, State, solver_for
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.wording import TRIALS, pick, way
+from ragen_envs.wording import TRIALS, phrases, pick, way
 
 NEW_VOCABULARY = "W.GCBA@"
 """The symbols of RAGEN's environment SokobanDifferentGridVocab."""
@@ -23,16 +23,7 @@ MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on 
 
 _SIDES = {"Up": "below it", "Down": "above it", "Left": "on its right", "Right": "on its left"}  # of who pushes so
 _DIRECTIONS = {"Up": "up", "Down": "down", "Left": "to the left", "Right": "to the right"}
-# Why the box is pushed now, why it is pushed for the last time, and why the player walks.
-_PUSHES = (", and I stand {side}, so I push", ". I am {side} and push", ", so I push", ". I stand {side} and push")
-_LAST_PUSHES = (". I stand {side}, and one push does it:", ", one push away:", ". I am {side} and finish with")
-_WALKS = (
-    ". To push it {direction} I must stand {side}, so I go",
-    ". I have to get {side} to push it {direction}, so I walk",
-    ", and the next push is {direction}, so I must be {side}. I go",
-    ". I cannot pull, so I walk to the square {side} with",
-    ", so I first get {side}:",
-)
+_THOUGHTS = phrases(__file__)
 
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
@@ -174,9 +165,9 @@ class Sokoban(BoardEnv):
         if left == math.inf or then != left - 1:
             return f"{self._any_box(rng)}{pick(rng, *TRIALS)} {action}."
         box, push, target = _next_push(solver, room, reached)
-        reasons = _LAST_PUSHES if box + self._offsets[push] == target else _PUSHES
-        reason = pick(rng, *(_WALKS if reached[1] == room.boxes else reasons))
-        reason = reason.format(side=_SIDES[push], direction=_DIRECTIONS[push])
+        kind = "last_push" if box + self._offsets[push] == target else "push"
+        kind = "walk" if reached[1] == room.boxes else kind
+        reason = pick(rng, *_THOUGHTS[kind]).format(side=_SIDES[push], direction=_DIRECTIONS[push])
         return f"{self._aim(box, target, rng)}{reason} {action}."
 
     def _aim(self, box: int, target: int, rng: np.random.Generator) -> str:

@@ -13,24 +13,12 @@ import numpy as np
 from ragen_envs.arguments import check_choice, check_limit
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld.games import EVALUATION, Scene, check_installed, game_file, games_in, scene
-from ragen_envs.wording import TRIALS, pick
+from ragen_envs.wording import TRIALS, phrases, pick
 
 GENERATED = 16  # games, unless the caller wants more
 LONGEST = 16_384  # characters of an observation
 _FREE = ("look", "inventory", "examine", "help")  # they only tell what there is
-# What is true where a command is admissible, with the things in it: what can be dropped is carried.
-_BOTH = ("I carry the {a}, and the {b} is here", "I have the {a} and I am near the {b}", "I am at the {b} with the {a}")
-_REASONS = (
-    (r"(?:put|insert) (?P<a>.+?) (?:on|into) (?P<b>.+)", _BOTH),
-    (r"(?:un)?lock (?P<b>.+?) with (?P<a>.+)", _BOTH),
-    (r"take (?P<a>.+?) from (?P<b>.+)", ("I see the {a} at the {b}", "the {b} has the {a}", "the {a} is at the {b}")),
-    (r"take (?P<a>.+)", ("the {a} is here", "I see the {a}", "I am near the {a}")),
-    (r"(?:drop|eat) (?P<a>.+)", ("I carry the {a}", "I have the {a}", "the {a} is in my hands")),
-    (r"open (?P<a>.+)", ("the {a} is closed", "the {a} is not open")),
-    (r"close (?P<a>.+)", ("the {a} is open", "the {a} is not closed")),
-    (r"go (?P<a>.+)", ("there is a way {a}", "the way {a} is free", "I can walk {a} from here")),
-)
-_SO = (", so I do", ". I go on with", ", so my command is", ". Next comes", ", so the next step is", ". I choose")
+_THOUGHTS = phrases(__file__)
 
 
 class TextWorld(TextEnv):
@@ -137,14 +125,14 @@ class TextWorld(TextEnv):
         if self.scene.won or self.scene.lost:
             return f"The game is over, and I try {command}."
         said = ""
-        for pattern, reasons in _REASONS if command in self.scene.commands else ():
-            if found := re.fullmatch(pattern, command):
-                said = pick(rng, *reasons).format(**found.groupdict())
+        for reason in _THOUGHTS["reasons"] if command in self.scene.commands else ():
+            if found := re.fullmatch(reason["command"], command):
+                said = pick(rng, *reason["says"]).format(**found.groupdict())
                 if re.search(rf"\b{re.escape(found['a'])}\b", objective, re.IGNORECASE) and rng.random() < 0.4:
                     said = f"the task says {found['a']}, and {said}"
                 break
         said = said or pick(rng, "the task is not done yet", "there is more to do", "I am not done with the task")
-        follows = _SO if self.scene.plan[:1] == (command,) else TRIALS
+        follows = _THOUGHTS["so"] if self.scene.plan[:1] == (command,) else TRIALS
         return f"{said[0].upper()}{said[1:]}{pick(rng, *follows)} {command}."
 
     def difficulty(self) -> float:

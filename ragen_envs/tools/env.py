@@ -9,8 +9,8 @@ import numpy as np
 from ragen_envs.arguments import check_choice
 from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.tool import Call, Tool, read_action, write_answer, write_call
-from ragen_envs.tools.domains import LENGTHS, WORDS, Agenda, Domain, Files, Orders
-from ragen_envs.wording import TRIALS, pick
+from ragen_envs.tools.domains import LENGTHS, Agenda, Domain, Files, Orders
+from ragen_envs.wording import TRIALS, phrases, pick
 
 SPLITS: Mapping[str, tuple[tuple[type[Domain], ...], bool]] = {
     "train": ((Orders, Agenda), False),
@@ -18,6 +18,7 @@ SPLITS: Mapping[str, tuple[tuple[type[Domain], ...], bool]] = {
     "unseen_domain": ((Files,), False),
 }
 """For each split: its domains, and whether their tools have the second wording."""
+_THOUGHTS = phrases(__file__)
 
 
 class Tools(ToolEnv):
@@ -118,15 +119,15 @@ class Tools(ToolEnv):
 
     def explain(self, actions: Sequence[str], rng: np.random.Generator) -> str:
         """One or two sentences that end with the name of the first call's tool; see `TextEnv.explain`."""
-        made, thoughts = read_action(actions[0]), WORDS["thoughts"]
+        made = read_action(actions[0])
         if made is None or isinstance(made, str):
-            return pick(rng, *thoughts["nothing"])
+            return pick(rng, *_THOUGHTS["nothing"])
         if made not in self.way:
             return f"The task is not done yet{pick(rng, *TRIALS)} {made.name}."
         changes = self.domain.changes(self._needed[self.way.index(made)].name)
         about = " and ".join(str(value) for value in made.arguments.values()) or "nothing"
         last = "This is the last step" if len(self.way) == 1 else "Now I know enough for a change"
-        return pick(rng, *thoughts["change" if changes else "lookup"]).format(about=about, tool=made.name, last=last)
+        return pick(rng, *_THOUGHTS["change" if changes else "lookup"]).format(about=about, tool=made.name, last=last)
 
     def difficulty(self) -> float:
         """Calls that the shortest way still needs."""
