@@ -33,7 +33,7 @@ _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 def best_action(env: TextGym, actions_left: int) -> str:
     """The best next action, where so many may follow, this one included; see `TextEnv.best_action`.
 
-    `NoOracleError` if there is none; `sokoban.solver.SearchLimitError` if a Sokoban room is too large for the solver.
+    `NoOracleError` if there is none; `sokoban.rooms.RoomError` if a Sokoban room is too large for the solver.
     """
     return str(_method(env, "best_action")(actions_left))
 
