@@ -22,6 +22,7 @@ from ragen_envs.render import draw_svg, draw_text
 from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
+    TEXTS,
     best_shop_action,
     careless_shop_action,
     known,
@@ -278,23 +279,9 @@ class WebShop(TextEnv):
     @property
     def instruction(self) -> str:
         """The rules of every episode; the pages say what to buy."""
-        if self.observation_mode == "short":
-            return (
-                "Buy the product that is wanted, with the right options and within the price. search[words] looks for "
-                "products. On results, click[number] opens a product, click[next >] shows more, filter[price<50] or "
-                "filter[color=red] narrows them. On a product, click[option] chooses an option, click[features] and "
-                "click[description] tell more, click[< prev] goes back. You can buy once: click[buy now]."
-            )
-        task = (
-            "Buy the product that the instruction on the page asks for, with the right options and within the price. "
-            "search[words] looks for products, click[label] presses what the page offers. "
-        )
-        if self.parity or self.store.has_only_pages:
-            return f"{task}You can buy once: click[buy now]."
-        return (
-            f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
-            "You can buy once: click[buy now], or buy[id] for a product on the page, with the options chosen so far."
-        )
+        original = self.parity or self.store.has_only_pages
+        kind = "short" if self.observation_mode == "short" else "original" if original else "whole"
+        return str(TEXTS["instructions"][kind])
 
     @property
     def picture_instruction(self) -> str:

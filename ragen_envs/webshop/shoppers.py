@@ -8,9 +8,11 @@ process.
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+import tomllib
 
 if TYPE_CHECKING:
     from ragen_envs.webshop.env import LocalSession, WebShop
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from webshop_server.store.shop import Shop
     from webshop_server.store.state import PageState
 
+TEXTS: Any = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+WORDS = {name: frozenset(words.split()) for name, words in TEXTS["words"].items()}
 MAX_ACTION_LENGTH = 1000
 """Longer texts are invalid actions. The store's own limit for a search is not lower."""
 BUTTONS = frozenset(
@@ -35,11 +39,6 @@ _DEPTH = 500  # results that the customer's search is ranked among
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNCLICKABLE = re.compile(r"[\[\x00-\x1f\x7f]")
-# Words of requests that say nothing about a product.
-_EMPTY = frozenset(
-    "a am an and are at buy can could find for from get give has have i id im in is it like look looking me my need of "
-    "on or please show some something that the there these this those to want wanted which with would you".split()
-)
 
 
 def search_words(text: str) -> str:
@@ -200,7 +199,7 @@ def query_of(request: str) -> list[str]:
     ['athletes', 'pastas', 'natural', 'flavors', '12', 'ounce']
     """
     words = re.sub(OPTION_NAME, " ", PRICE_BOUND.sub("", request)).split()
-    return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in _EMPTY]
+    return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in WORDS["empty"]]
 
 
 def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Generator, noise: float) -> str:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragen_envs.webshop.shoppers import BUTTONS, OPTION_NAME, ShownProduct, clickables, options_of_page, products
+from ragen_envs.webshop.shoppers import (
+    BUTTONS,
+    OPTION_NAME,
+    TEXTS,
+    WORDS,
+    ShownProduct,
+    clickables,
+    options_of_page,
+    products,
+)
 from ragen_envs.wording import listed, pick
 
 if TYPE_CHECKING:
@@ -23,51 +32,29 @@ LAST_WORDS = 40
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(rf"{OPTION_NAME}([^,:]+)(?=,|$)")
-_SLOTS = (
-    frozenset({"small", "medium", "large", "xlarge"}),
-    frozenset({"black", "white", "red", "blue", "green", "gray", "yellow", "brown"}),
-    frozenset({"shoe", "clothing", "accessory"}),
-)
-_PLAIN = frozenset(
-    "the and with for from that this are has have you can all find looking need price lower than".split()
-)
+_SLOTS = (WORDS["sizes"], WORDS["colors"], WORDS["kinds"])
 _MOST_WORDS = 4  # of a request in a sentence
 
 _ACTION = re.compile(r"\s*(search|click|filter|buy)\s*(?:\[(.*)\]|:(.*))\s*", re.DOTALL | re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:[.']\w+)*")
 _CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")
 _NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn't|cannot|can't)\b")
-_FILLERS = frozenset(
-    "a an and are as at by for from i in is it me my of on or some that the this to under with".split()
-)
-# Words that announce each kind of action; the buttons of the shop have their own lists.
-_INTENTS = {
-    "search": "search searching find look looking query results",
-    "filter": "filter filtering narrow limit only below under",
-    "buy": "buy buying purchase order",
-    "back": "back return search again other another different",
-    "page": "next previous page more further back",
-    "click": "click clicking open choose select pick check view read option set",
-}
-_BUTTONS = {"buy now": "buy", "back to search": "back", "next >": "page", "< prev": "page"}
 
 
 def consistency(thought: str, action: str) -> float:
     """What a thought in a shop is worth: does the action follow from its words? A trainer may add it as a small bonus.
 
-    Three quarters of the bonus are multiplied by the share of the action's words (of a query, a product id or an option
-    value) that the thought names. One quarter is for a word that announces this kind of action. Only the last
-    `LAST_WORDS` words count, as a thought that lists every action must not match them all, and no clause with a
-    negation ("not the red one"). The buttons of the shop (buy now, back to search, next, prev) have no words to name,
-    so only the announcing word counts.
+    Three quarters of the bonus are multiplied by the share of the action's words that the thought names, one quarter is
+    for a word that announces this kind of action: all of it for the shop's buttons, which have no words to name. Only
+    the last `LAST_WORDS` words count, as a thought that lists every action must not match them all, and no clause with
+    a negation ("not the red one").
 
     Args:
         thought: What the model wrote before the action; may be empty.
-        action: `search[...]`, `click[...]`, `filter[...]` or `search:...`, `click:...`, `buy:...`.
+        action: As in either shop, `search[...]` or `search:...`.
 
     Returns:
-        From 0 to `MAX_BONUS`; 0 if the text is not an action of a shop, so always 0 in other games. The bonus is for
-        one turn: average it over an episode.
+        From 0 to `MAX_BONUS`, for one turn: average it over an episode. 0 if the text is no action of a shop.
 
     >>> consistency("The price fits. I will buy it now.", "click[Buy Now]")
     0.2
@@ -83,11 +70,11 @@ def consistency(thought: str, action: str) -> float:
         if not _NEGATION.search(clause):
             spoken += reversed(_WORD.findall(clause))
     said = set(spoken[:LAST_WORDS])
-    button = _BUTTONS.get(argument) if name == "click" else None
-    announced = not said.isdisjoint(_INTENTS[button or name].split())
+    button = TEXTS["buttons"].get(argument) if name == "click" else None
+    announced = not said.isdisjoint(TEXTS["intents"][button or name].split())
     if button is not None:
         return MAX_BONUS if announced else 0.0
-    wanted = set(_WORD.findall(argument)) - _FILLERS
+    wanted = set(_WORD.findall(argument)) - WORDS["fillers"]
     if not said & wanted:
         return 0.0
     return MAX_BONUS * (TARGET_SHARE * len(said & wanted) / len(wanted) + (1 - TARGET_SHARE) * announced)
@@ -100,23 +87,14 @@ def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator
     if verb == "search":
         asked, added = _split(what.lower().split(), request)
         if not asked:
-            start = listed(added)
-            return f"{start[0].upper()}{start[1:]}: not asked for. {_trial(rng)} {action}."
-        # Of a mistake as of a right search: greedy play takes the most frequent beginning, which must not tell them
-        # apart.
-        start = pick(
-            rng,
-            f"The request asks for {listed(asked)}",
-            f"Wanted: {listed(asked)}",
-            f"{_budget(request)}, and I look for {listed(asked)}",
-            f"Among other things the request says {listed(asked)}",
-        )
+            return f"{_upper(listed(added))}: not asked for. {_say(rng, 'trial')} {action}."
+        start = _say(rng, "toy_search", words=listed(asked), budget=_budget(request))
         if added:
-            return f"{start}, but not {listed(added)}. {_trial(rng)} {action}."
-        return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
+            return f"{start}, but not {listed(added)}. {_say(rng, 'trial')} {action}."
+        return f"{start}{_say(rng, 'toy_search_end')} {action}."
     hit = next((hit for hit in env.hits if hit.label == what.lower()), None)
     if hit is None:
-        return f"{_budget(request)}. {_trial(rng)} {action}."
+        return f"{_budget(request)}. {_say(rng, 'trial')} {action}."
     title = hit.title.lower().split()
     wanted, has = _words(request), set(title)
     lacks = [word for slot in _SLOTS if slot & has for word in sorted(slot & wanted - has)]
@@ -124,15 +102,10 @@ def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator
     faults += [] if _is_cheap(hit.price, request) else [f"{hit.price} is too much"]
     if faults:
         start = f"{hit.asin} is {listed(title)}" if rng.random() < 0.5 else f"{hit.asin} is not all that is asked for"
-        return f"{start}: {listed(faults)}. {_trial(rng)} {action}."
+        return f"{start}: {listed(faults)}. {_say(rng, 'trial')} {action}."
     fits = listed([word for word in title if word in wanted])
-    told = pick(
-        rng,
-        f"{hit.asin} is {fits}, as asked, and costs {hit.price}",
-        f"The request asks for {fits}, and {hit.asin} is that for {hit.price}",
-        f"{hit.asin} matches {fits}, and {hit.price} is not too much",
-    )
-    return f"{told}{pick(rng, '. So', ', so I do', '. My choice is', '. I answer')} {action}."
+    told = _say(rng, "toy_result", id=hit.asin, words=fits, price=hit.price)
+    return f"{told}{_say(rng, 'toy_result_end')} {action}."
 
 
 def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generator) -> str:
@@ -147,15 +120,14 @@ def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generato
         asked = _asked(re.findall(r"[\w.-]*\w", label), request)
         if not asked:
             return f"{_budget(request)}. I try search."
-        start = pick(rng, "The request names", "Wanted, among other things:", "From the request I take", "I look for")
-        return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} search."
+        return f"{_say(rng, 'search')} {listed(asked)}{_say(rng, 'search_end')} search."
     if label == "buy now" or (verb == "buy" and "buy now" in labels):
         return f"{_chosen(env, request, rng)} {action}."
     if label in labels and "buy now" in labels and label not in BUTTONS:
         if not _names(request, label):
-            return f"The request does not name {label}. {_trial(rng)} {action}."
+            return f"The request does not name {label}. {_say(rng, 'trial')} {action}."
         told = f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
-        return f"{told[0].upper()}{told[1:]}{pick(rng, '. So', ', so I do', '. I choose', ', hence')} {action}."
+        return f"{_upper(told)}{_say(rng, 'option_end')} {action}."
     product = next((one for one in products(env) if one.label == label), None)
     if product is not None:
         return f"{_about(product, request, verb, rng)} {action}."
@@ -166,25 +138,23 @@ def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generato
         asked_for = _OPTION.findall(_LIMIT.sub("", request))
         lacking = (f"{name} {value}" for name, value in asked_for if value not in offered)
         why = next((f"The request names {one}, which this page does not offer" for one in lacking), why)
-    goes = {"next >": "see more with", "< prev": "go back with", "back to search": "go back with"}
-    return f"{why}. I {'end with' if verb == 'buy' else goes.get(label, 'look with')} {action}."
+    return f"{why}. I {'end with' if verb == 'buy' else TEXTS['goes'].get(label, 'look with')} {action}."
 
 
 def _chosen(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
     if env.observation_mode not in ("text", "short"):
-        return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"
+        return f"{_budget(request)}. {_say(rng, 'unseen')}"
     groups, chosen = options_of_page(env)
     missing = [label for label in groups if _names(request, label) and label not in chosen]
     if missing:
-        return f"The request names {listed(missing[:2])}, which I have not chosen. {_trial(rng)}"
+        return f"The request names {listed(missing[:2])}, which I have not chosen. {_say(rng, 'trial')}"
     asked = [label for label in chosen if _names(request, label)]
     if asked:
-        told = pick(rng, f"I have chosen {listed(asked)}", f"{listed(asked)}: chosen, as the request says")
-        return f"{told[0].upper()}{told[1:]}. {pick(rng, 'Now', 'So', 'I end with', 'What is left is')}"
+        return f"{_upper(_say(rng, 'chosen', options=listed(asked)))}. {_say(rng, 'chosen_end')}"
     if not groups:
-        return pick(rng, "I see nothing to choose here. So", "I see no options, so I do")
-    return f"The request names none of the options of this page. {pick(rng, 'So', 'I do')}"
+        return _say(rng, "no_options")
+    return f"The request names none of the options of this page. {_say(rng, 'other_options')}"
 
 
 def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
@@ -195,14 +165,18 @@ def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Genera
     asked = _asked((part for word in whole for part in (word, *re.findall(r"\w+", word))), request)
     has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
     if not _is_cheap(price, request):
-        return f"{asin} {has}, but {price} is too much. {_trial(rng)}"
-    told = pick(rng, f"{asin} {has} and costs {price}", f"{asin} costs {price} and {has}", f"{asin} {has}")
-    last = ". I end with" if verb == "buy" else ". I look at it with"
-    return f"{told}{pick(rng, '. So', ', so I do', last)}" if asked else f"{told}. I try"
+        return f"{asin} {has}, but {price} is too much. {_say(rng, 'trial')}"
+    told = _say(rng, "result", id=asin, has=has, price=price)
+    return f"{told}{_say(rng, f'result_{verb}')}" if asked else f"{told}. I try"
 
 
-def _trial(rng: np.random.Generator) -> str:
-    return pick(rng, "I try", "Let me try")
+def _say(rng: np.random.Generator, name: str, **parts: str) -> str:
+    """One of the phrases by this name, with its parts."""
+    return pick(rng, *TEXTS["phrases"][name]).format(**parts)
+
+
+def _upper(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _words(request: str) -> set[str]:
@@ -224,7 +198,7 @@ def _split(words: Iterable[str], request: str) -> tuple[list[str], list[str]]:
 
 def _asked(words: Iterable[str], request: str) -> list[str]:
     """The first different words that say something and that a request has."""
-    telling = dict.fromkeys(word for word in words if len(word) > 2 and word not in _PLAIN)
+    telling = dict.fromkeys(word for word in words if len(word) > 2 and word not in WORDS["plain"])
     return _split(telling, request)[0][:_MOST_WORDS]
 
 

@@ -17,6 +17,7 @@ from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
     SEPARATOR,
+    TEXTS,
     ShownProduct,
     known,
     products,
@@ -120,12 +121,7 @@ class ToyShop(WebShop):
     @property
     def instruction(self) -> str:
         """The rules of every episode."""
-        return (
-            "Find and buy the wanted product. search:words shows the five best results, filter:price<50 or "
-            "filter:color=blue narrows them, click:id tells more about one of them, buy:id buys it and ends the "
-            "episode. An id is the first word of a result's line.\n"
-            "Example: search:small blue shoe"
-        )
+        return str(TEXTS["instructions"]["toy"])
 
     def count(self) -> int:
         """Number of tasks of the split."""
