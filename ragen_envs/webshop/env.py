@@ -1,10 +1,10 @@
 """WebShop as a text environment: find a product in an online store, choose its options, buy it.
 
 The store is `webshop_server`: by default a `Shop` in this process, one for all environments with the same settings,
-else the pages of a server (`remote`). The store decides what is on a page, what an action does, what its reward is (in
-`webshop_server.goals`), and what products look like.
+else the pages of a server (`remote`). It decides what is on a page, what an action does, and what it earns.
 """
 
+import functools
 import os
 import re
 import threading
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
@@ -40,16 +39,14 @@ SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", 
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
 """Observation modes, and the longest observation of each, in characters.
 
-text: the largest page of the public 1000 products has 16,570. url: 1000 of a search, 10,000 of eight filters, and the
-chosen options. html: each option value has its own address, in which one character of the search or of a filter takes
-up to twelve, so that 50 values (the most of a public product) take 1.4 million."""
+The largest page of text of the public 1000 products has 16,570. html: each option value has its own address, in which a
+character of the search or of a filter takes up to twelve, so that a product of 50 values takes 1.4 million."""
 _SIDE = 336  # pixels of a picture: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
-_SHOPS: dict[tuple["LocalStore", int], "Shop"] = {}  # by settings and process: what a shop has open survives no fork
 _LOCKS: dict[tuple["LocalStore", int], threading.Lock] = {}
 
 
@@ -59,34 +56,19 @@ class ShopError(EnvError, ValueError):
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A store in this process. It is nothing but its settings, so copies, pickles and forks find the shop by them.
+    """A store in this process. It is nothing but its settings, so copies, pickles and forks find the shop by them."""
 
-    Attributes:
-        catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
-        human_goals: Whether goals are those that people wrote, and not generated ones.
-        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue.
-    """
-
-    catalog: str
-    human_goals: bool = False
-    nouns: str | None = None
+    catalog: str  # "toy", "synthetic", "synthetic:5000", or the path of a catalogue
+    human_goals: bool = False  # whether goals are those that people wrote, and not generated ones
+    nouns: str | None = None  # noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue
 
     has_only_pages = False
 
     @property
     def shop(self) -> "Shop":
         """The shop, opened at its first use, once for all threads; a `ShopError` if it cannot be opened."""
-        mine = self, os.getpid()
-        if mine not in _SHOPS:
-            with _LOCKS.setdefault(mine, threading.Lock()):
-                if mine not in _SHOPS:
-                    from webshop_server.store.shop import open_shop
-
-                    try:
-                        _SHOPS[mine] = open_shop(self.catalog, human_goals=self.human_goals, nouns=self.nouns)
-                    except ValueError as error:
-                        raise ShopError(f"catalog={self.catalog!r}: {error}") from error
-        return _SHOPS[mine]
+        with _LOCKS.setdefault((self, os.getpid()), threading.Lock()):
+            return _opened(self, os.getpid())
 
     def about(self) -> dict[str, Any]:
         """Facts about the store; see `WebShop.about`."""
@@ -98,6 +80,17 @@ class LocalStore:
             return LocalSession(self, self.shop.find_goal(split, **asked), rules)
         except (IndexError, ValueError) as error:
             raise error if isinstance(error, EnvError) else ShopError(str(error)) from error
+
+
+@functools.cache
+def _opened(store: LocalStore, process: int) -> "Shop":
+    """The shop of a process: what one has open survives no fork."""
+    from webshop_server.store.shop import open_shop
+
+    try:
+        return open_shop(store.catalog, human_goals=store.human_goals, nouns=store.nouns)
+    except ValueError as error:
+        raise ShopError(f"catalog={store.catalog!r}: {error}") from error
 
 
 class LocalSession:
@@ -126,8 +119,7 @@ class LocalSession:
         shop = self.store.shop
         self.episode = shop.step(self.episode, action)
         self.answer = shop.answer(self.episode)
-        if self.answer.valid:
-            self.played = (*self.played, action)
+        self.played += (action,) if self.answer.valid else ()
         return self.answer
 
     def picture(self, hits: int) -> str:
@@ -146,18 +138,17 @@ class WebShop(TextEnv):
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
     id, an option. On a page of results also `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]` (any
-    option's name), and `filter[all]` to remove all filters. `buy[id]` buys a product that the page shows: among results
-    without options, on its own pages with those chosen so far, as `click[buy now]` and `buy[now]` do there. Case and
-    blanks around an action or its argument do not matter. In parity mode the last two verbs do not exist, and blanks
-    count; unlike the original, it has a longest action, and searches for no lone surrogate or control character.
+    option's name), and `filter[all]` to remove all filters. `buy[id]` buys a product that the page shows, with the
+    options chosen so far; so does `buy[now]` on its own pages. Case and blanks around an action or its argument do not
+    matter. In parity mode the last two verbs do not exist, and blanks count.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address, which does not say the
     task. Or in a mode of its own, `short`, with fewer tokens: the task is on the first page only, and products among
-    results have numbers, so that `click[2]` opens and `buy[2]` buys the second one. The space checks only the length,
-    as texts of products may have any characters. With ``render_mode="rgb_array"`` the store draws the product, in the
-    colour that was chosen or that its title names, or the products among results; any other page is drawn as text.
+    results have numbers, for `click[2]` and `buy[2]`. The space checks only the length, as texts of products may have
+    any characters. With ``render_mode="rgb_array"`` the store draws the product, or those among results; any other page
+    is drawn as text.
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
@@ -180,12 +171,9 @@ class WebShop(TextEnv):
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
     and what `buy[…]` takes in buyable. `goal_id`: number of the goal. `url`: address of the page. `request`: what is
-    wanted. `faults`: what is wrong with the episode so far: before a purchase "no purchase", and "search loop" if one
-    search was sent twice or three were sent in a row; after it those that hold of "wrong kind", "wrong color", "wrong
-    size", "wrong attribute", "wrong option" and "too dear", or "wrong purchase" where a server tells the score alone.
-
-    ## Arguments
-    See `__init__`.
+    wanted. `faults`: before a purchase "no purchase", and "search loop" if one search was sent twice or three were sent
+    in a row; after it those that hold of "wrong kind", "wrong color", "wrong size", "wrong attribute", "wrong option"
+    and "too dear", or "wrong purchase" where a server tells the score alone.
 
     ## Version History
     v0: first version.
@@ -196,6 +184,8 @@ class WebShop(TextEnv):
     """
 
     store: "LocalStore | RemoteStore"
+    session: "LocalSession | RemoteSession"
+    """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
 
     hits_drawn: ClassVar[int] = 10
     seen: ClassVar[str] = (
@@ -271,10 +261,9 @@ class WebShop(TextEnv):
 
             self.store = RemoteStore(base_url)
         self.split, self.observation_mode, self.parity = split, observation_mode, bool(parity)
-        self._rules = {"mode": observation_mode, "reward": reward, "parity": self.parity}
-        self._rules["show_actions"] = bool(show_actions)
+        shown = {"mode": observation_mode, "show_actions": bool(show_actions)}
+        self._rules = {**shown, "reward": reward, "parity": self.parity}
         self._max_steps, self._steps = max_steps, 0
-        self._session: LocalSession | RemoteSession | None = None
 
     @property
     def instruction(self) -> str:
@@ -303,13 +292,6 @@ class WebShop(TextEnv):
         """Valid actions that `max_steps` still allows."""
         return None if self._max_steps is None else self._max_steps - self._steps
 
-    @property
-    def session(self) -> "LocalSession | RemoteSession":
-        """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
-        if self._session is None:
-            raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
-        return self._session
-
     def about(self) -> dict[str, Any]:
         """Facts about the store, which is asked for them: its catalogue, its products, its goals, and their splits."""
         return self.store.about()
@@ -336,9 +318,8 @@ class WebShop(TextEnv):
     def _start(self, options: Mapping[str, Any]) -> str:
         # Drawn even when an option replaces it, so that the option cannot shift later start states.
         asked = self._goal_for(options, int(self.np_random.integers(2**31)))
-        self._session = self.store.start(self.split, asked, self._rules)
-        self._steps = 0
-        return self._session.answer.observation
+        self.session, self._steps = self.store.start(self.split, asked, self._rules), 0
+        return self.session.answer.observation
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         """What names the goal: "goal", "index" or "seed". `drawn` is a random number below 2³¹."""
@@ -364,20 +345,13 @@ class WebShop(TextEnv):
         answer = self.session.step(action)
         self._steps += answer.valid
         self._truncated = not answer.done and self._steps == self._max_steps
-        info = self._idle() | {
-            "success": answer.success,
-            "action_is_valid": answer.valid,
-            "action_is_effective": answer.effective,
-        }
-        return answer.observation, answer.reward, answer.done, info
+        info = {"success": answer.success, "action_is_valid": answer.valid, "action_is_effective": answer.effective}
+        return answer.observation, answer.reward, answer.done, self._idle() | info
 
     def _picture(self) -> NDArray[np.uint8]:
         """The store's drawing of the page; of a page without products, and of a server of pages only, its text."""
         drawing = self.session.picture(self.hits_drawn)
-        if drawing:
-            return draw_svg(drawing, _SIDE)
-        assert self._observation is not None
-        return draw_text(self._observation, _SIDE, _SIDE)
+        return draw_svg(drawing, _SIDE) if drawing else draw_text(self._observation or "", _SIDE, _SIDE)
 
     def _idle(self) -> dict[str, Any]:
         """Also for invalid actions, the info has what is known of the episode."""

@@ -15,7 +15,7 @@ from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
 from ragen_envs.webshop.env import LONGEST, ShopError, WebShop
 from ragen_envs.webshop.shoppers import MAX_ACTION_LENGTH, PRICE_BOUND
 
-_TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
+_OLD_TITLE = re.compile(r"\AAmazon Shopping Game\n")  # of start pages, when the episodes were played
 _REQUEST = re.compile(r"Instruction: ?\n(.*)\n")
 
 
@@ -27,18 +27,18 @@ class RecordedEpisode(NamedTuple):
     request: str  # what was wanted, as the first page says it; empty if it does not
 
 
-def _episode(states: list[str], actions: list[str]) -> RecordedEpisode:
-    old, new = _TITLES
-    pages = [new + page.removeprefix(old) if page.startswith(old) else page for page in states]
+def _read(line: str) -> RecordedEpisode:
+    recorded = json.loads(line)
+    actions = tuple(action.strip() for action in recorded["actions"])
+    pages = tuple(_OLD_TITLE.sub("WebShop\n", page) for page in recorded["states"])
     if not actions or len(pages) < len(actions):  # there may be one more, after the last action
         raise ValueError(f"{len(pages)} states and {len(actions)} actions; each action needs its page")
     request = _REQUEST.search(pages[0])
-    done = tuple(action.strip() for action in actions)
-    return RecordedEpisode(tuple(pages[: len(done)]), done, request[1].strip() if request else "")
+    return RecordedEpisode(pages[: len(actions)], actions, request[1].strip() if request else "")
 
 
 def requests_of(shop: WebShop) -> list[str]:
-    """What the goals of a shop's split ask for, one after the other; of "test", say, to leave them out of a warm start.
+    """What the goals of a shop's split ask for, in order: those of "test", say, for `leave_out`.
 
     Raises a `ValueError` if the store has no such split.
     """
@@ -54,12 +54,11 @@ class RecordedShop(TextEnv):
     """Do what a person did in WebShop, step by step.
 
     ## Description
-    An episode of a file is played back. It goes on with the recorded action only; any other one is invalid. It is for
-    learning by imitation: train and evaluate in `ragen/WebShop-v0` with ``parity=True`` and
-    ``observation_mode="text_rich"``, whose rules and pages are the same. A warm start records that (`learnt_for`).
+    An episode of a file is played back, for learning by imitation. Play in `ragen/WebShop-v0` with ``parity=True`` and
+    ``observation_mode="text_rich"``, whose rules and pages are the same; a warm start records that (`learnt_for`).
 
     ## Action Space
-    AnyText: the recorded action, in any case.
+    AnyText: the recorded action, in any case. Any other one is invalid.
 
     ## Observation Space
     AnyText: the recorded page, in the mode `text_rich`; after the last action a line that says so.
@@ -84,8 +83,8 @@ class RecordedShop(TextEnv):
         Args:
             path: JSON Lines with `states` and `actions`, lists of texts; see the module.
             render_mode: "ansi", "rgb_array" or None.
-            leave_out: Requests whose episodes are not played, such as those of a split that is evaluated
-                (`requests_of`). Case, blanks and price bounds do not matter.
+            leave_out: Requests (`requests_of`) whose episodes are not played. Case, blanks and price bounds do not
+                matter.
 
         Raises:
             ShopError: If a line is something else, or no episode is there but those that are left out.
@@ -97,8 +96,8 @@ class RecordedShop(TextEnv):
         recorded: list[RecordedEpisode] = []
         try:
             with open(path, encoding="utf-8-sig") as file:
-                for line in map(json.loads, filter(str.strip, file)):
-                    recorded.append(_episode(line["states"], line["actions"]))
+                for line in filter(str.strip, file):
+                    recorded.append(_read(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             wanted = "a JSON object with lists of texts, 'states' and 'actions' (of a .zip, unzip it first)"
             told = f"{os.fspath(path)}, episode {len(recorded) + 1}: {type(error).__name__}: {error}"
@@ -107,7 +106,6 @@ class RecordedShop(TextEnv):
         self.episodes = tuple(one for one in recorded if _wanted(one.request) not in others)
         if not self.episodes:
             raise ShopError(f"all of {len(recorded)} episodes in {os.fspath(path)} are left out; leave out fewer")
-        self._episode, self._taken = self.episodes[0], 0
 
     @property
     def instruction(self) -> str:
