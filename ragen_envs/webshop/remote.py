@@ -39,8 +39,6 @@ TEST, EVALUATION = 500, 1500
 _ELEMENT = re.compile(r'<script type="application/json" id="webshop">([^<]*)</script>')
 _SENTENCE = re.compile(r"<p>([^<]{1,400})</p>")
 _NOT_NOW = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-# A session that the server lost: ours says so, the original fails.
-_LOST = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR}
 _ANY = {"mode": "text", "reward": "webshop", "parity": True, "show_actions": False}  # rules that every server has
 _GOALS = range(2**25)  # numbers of goals that a server may have
 _COUNTED: dict[str, int] = {}  # goals, by address of a server
@@ -52,24 +50,16 @@ Result = TypeVar("Result")
 
 
 class ShopServerError(EnvError, RuntimeError):
-    """The store does not answer, refuses, or what it answers is no page of a shop; the message says what to do.
+    """The store does not answer, refuses, or what it answers is no page of a shop; the message says what to do."""
 
-    Attributes:
-        status: The HTTP status of a refusal, else None.
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        """Keeps message and status."""
+    def __init__(self, message: str, status: int | None = None, again: bool = False) -> None:
+        """Keeps the HTTP status of a refusal, else None, and whether another attempt may go better."""
         super().__init__(message)
-        self.status = status
+        self.status, self.again = status, again
 
 
 class HiddenGoalError(EnvError, TypeError):
     """The oracle cannot see the goal, because the store is not in this process."""
-
-
-class NoAnswerError(Exception):
-    """One attempt got no answer. `RemoteStore.patiently` tries again or raises a `ShopServerError`."""
 
 
 @functools.cache
@@ -80,10 +70,9 @@ def _client(address: str, process: int) -> httpx.Client:
 
 
 class RemoteStore:
-    """HTTP to one store. It is asked at its first use.
+    """HTTP to one store, such as "http://127.0.0.1:3000". It is asked at its first use.
 
-    Args:
-        base_url: Such as "http://127.0.0.1:3000". Settings for proxies in environment variables are ignored.
+    Settings for proxies in environment variables are ignored.
 
     Attributes:
         address: The store's URL.
@@ -93,8 +82,7 @@ class RemoteStore:
 
     def __init__(self, base_url: str) -> None:
         """Opens nothing yet."""
-        self.address = base_url.rstrip("/")
-        self.has_only_pages = False
+        self.address, self.has_only_pages = base_url.rstrip("/"), False
         self.known: dict[str, Any] | None = None
 
     @property
@@ -131,15 +119,7 @@ class RemoteStore:
         return True
 
     def start(self, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> "RemoteSession":
-        """Begins an episode.
-
-        Args:
-            split: Where goals are counted or drawn.
-            asked: One of "goal", "index" and "seed".
-            rules: "mode", "reward", "parity" and "show_actions"; see `WebShop`.
-
-        Raises a `ValueError` if the original's pages do not have what is asked for.
-        """
+        """See `LocalStore.start`. A `ValueError` if the original's pages do not have what is asked for."""
         if not self.has_only_pages:
             try:
                 return RemoteSession(self, split, asked, rules)
@@ -154,27 +134,20 @@ class RemoteStore:
     def page(self, method: str, address: str, form: Mapping[str, str] | None = None, near: str = "") -> tuple[str, str]:
         """Asks for a page once, and follows where the server sends on; returns the page's source and its address.
 
-        `address` is from the root or, as a link has it, from the page `near`.
-
-        Raises:
-            NoAnswerError: If there is no answer, or the server cannot answer now.
-            ShopServerError: If it refuses, or answers nonsense.
+        `address` is from the root or, as a link has it, from the page `near`. A `ShopServerError` if there is no page.
         """
         place = f"{method} {self.address}{address.partition('?')[0][:200]}"
         try:
             url = httpx.URL(near).join(address) if near else address
             response = self._client().request(method, url, data=form, follow_redirects=True)
-        except httpx.TransportError as error:
-            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ShopServerError(f"{place}: {type(error).__name__}: {error}; {REMEDY}") from error
-        if response.status_code in _NOT_NOW:
-            raise NoAnswerError(f"status {response.status_code}")
+            told = f"{place}: {type(error).__name__}: {error}"
+            raise ShopServerError(told, again=isinstance(error, httpx.TransportError)) from error
         text = response.content.decode("utf-8", "replace")  # as every WebShop writes, whatever a header says
         if not response.is_success:
             said = _SENTENCE.search(text)
-            told = f": {said[1]}" if said else ""
-            raise ShopServerError(f"{place}: status {response.status_code}{told}", response.status_code)
+            told = f"{place}: status {response.status_code}" + (f": {said[1]}" if said else "")
+            raise ShopServerError(told, response.status_code, again=response.status_code in _NOT_NOW)
         return text, str(response.url)
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
@@ -182,7 +155,9 @@ class RemoteStore:
         for wait in (*WAITS, None):
             try:
                 return attempt()
-            except NoAnswerError as error:
+            except ShopServerError as error:
+                if not error.again:
+                    raise
                 if wait is None:
                     tries = f"{len(WAITS) + 1} attempts in {sum(WAITS):g} s"
                     told = f"the store at {self.address} does not answer ({error}; {tries}); {REMEDY}"
@@ -204,19 +179,16 @@ class RemoteSession:
     nothing. The first page tells the store about itself. Its attributes are those of a `LocalSession`, but no episode.
     """
 
-    goal: int
-    instruction: str
+    goal = -1  # until the first page tells
+    instruction = ""
 
     def __init__(self, store: RemoteStore, split: str, asked: Mapping[str, int], rules: Mapping[str, Any]) -> None:
         """Opens the start page."""
         self.store, self._rules = store, rules
         self._query = {"split": split, **asked, **rules}
         self._opened: tuple[int, str] | None = None  # process, name of the session in the server
-        self._task: tuple[int, str] | None = None  # number of the goal, and what is asked for
         self.played: tuple[str, ...] = ()
         self.answer = store.patiently(self._open)
-        assert self._task is not None
-        self.goal, self.instruction = self._task
         self._query = {"goal": self.goal, **rules}  # what a new session must play, even if this one was drawn
 
     def __getstate__(self) -> dict[str, Any]:
@@ -226,8 +198,7 @@ class RemoteSession:
     def step(self, action: str) -> Answer:
         """Carries out an action; see `LocalSession.step`. A `ShopServerError` if that cannot be."""
         self.answer = self._in_session(lambda: self._send(action))
-        if self.answer.valid:
-            self.played = (*self.played, action)
+        self.played += (action,) if self.answer.valid else ()
         return self.answer
 
     def picture(self, hits: int) -> str:
@@ -243,19 +214,16 @@ class RemoteSession:
         """Asks, in a new session if the server has lost the old one."""
 
         def attempt() -> Result:
+            is_new = self._name is None
             try:
-                if self._name is None:
+                if is_new:
                     self._play_again()
-                try:
-                    return ask()
-                except ShopServerError as error:
-                    if error.status not in _LOST:
-                        raise
-                self._play_again()
                 return ask()
-            except (NoAnswerError, ShopServerError):
-                self._opened = None  # unknown what was carried out there
-                raise
+            except ShopServerError as error:
+                self._opened = None  # lost, or unknown what was carried out there
+                if is_new or error.again or error.status is None:
+                    raise
+            return attempt()
 
         return self.store.patiently(attempt)
 
@@ -282,7 +250,7 @@ class RemoteSession:
     def _read(self, html: str) -> Answer:
         """The answer that a page of this episode carries in its element."""
         found = _ELEMENT.search(html)
-        if found is None and self._task is None:
+        if found is None and self.goal < 0:
             self.store.has_only_pages = ShopPage(html).is_start
         try:
             text = found[1] if found else "{}"
@@ -290,9 +258,10 @@ class RemoteSession:
             task, answer = (carried["goal"], carried["instruction"]), Answer.read(text)
         except (KeyError, TypeError, ValueError) as error:
             raise self.store.no_page(html) from error
-        if self._task not in (None, task):
+        if self.goal >= 0 and task != (self.goal, self.instruction):
             raise self._changed()
-        self._task, self.store.known = task, carried.get("store", self.store.known)
+        self.goal, self.instruction = task
+        self.store.known = carried.get("store", self.store.known)
         return answer
 
     def _changed(self) -> ShopServerError:
@@ -375,7 +344,7 @@ class PagesSession(RemoteSession):
         self._page, self._state = ShopPage(*self.store.page("GET", f"/{self._fixed}")), START
         if not self._page.is_start:
             raise self.store.no_page(self._page.html)
-        self._opened, self._task = (os.getpid(), self._fixed), (self.goal, self._page.instruction or "")
+        self._opened, self.instruction = (os.getpid(), self._fixed), self._page.instruction or ""
         return self._answer(valid=False, effective=False)
 
     def _send(self, action: str) -> Answer:

@@ -1,13 +1,11 @@
-"""Who shops: a random shopper, the scripted rule, an oracle, and a careless customer for demonstrations.
+"""Who shops: a random shopper, the rule that published numbers are compared with, an oracle, a careless customer.
 
-The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
-every option that the instruction names, buy. The oracle and the customer know the goal, so they need the store in this
-process.
+The last two know the goal, so they need the store in this process.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -61,7 +59,7 @@ class ShownProduct(NamedTuple):
 
     label: str  # what is clicked to open it, in lower case
     asin: str  # the same as the page has it: its identifier, or its number in the mode `short`
-    title: str  # its title, which may be cut
+    title: str  # which may be cut
     price: str  # such as "$12.00", "$12.00 to $15.50" or "from $12.00"
 
 
@@ -150,10 +148,7 @@ def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
 
 
 def best_shop_action(env: "WebShop", actions_left: int) -> str:
-    """Searches so that the goal's product is found, opens it if it has options to choose, buys; see `known` for errors.
-
-    `actions_left` does not matter: the way is always as short as the search allows.
-    """
+    """Searches so that the goal's product is found, opens it if options are to be chosen, buys. For errors see `known`."""
     from webshop_server.store.state import START
     from webshop_server.store.winnable import own_options
 
@@ -205,11 +200,9 @@ def query_of(request: str) -> list[str]:
 def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Generator, noise: float) -> str:
     """The customer's next action of the `actions_left`, this one included; `noise` is how often a mistake is drawn.
 
-    On every page it is drawn whether a mistake is made, and the page decides which one. The first search lacks a random
-    word, and one after failures lacks a random word instead of the one that is best left out. A product on whose page
-    nothing is chosen is left again, while enough actions remain. On any other product's page the options that are still
-    missing are forgotten. So the second of two options is forgotten far more often than the first, and an only one
-    hardly ever. Elsewhere, such as on results, the draw changes nothing.
+    On every page it is drawn whether a mistake is made, and the page decides which one: a search lacks a random word, a
+    product on whose page nothing is chosen is left again while enough actions remain, and on any other product's page
+    the options that are still missing are forgotten. Elsewhere the draw changes nothing.
 
     At ``noise=0.05``, in 9 actions for each of the first 2000 goals of `train_by_product`, a word was left out of the
     first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 %: in 3 of 639
@@ -228,7 +221,7 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
         chosen = dict(state.options)
         wanted = closest_options(shop.catalog.product(state.asin), goal)
         missing = [value for name, value in wanted.items() if chosen.get(name) != value]
-        if can_search and not chosen and (errs or not will_do(shop, state.asin, goal)):
+        if can_search and not chosen and (errs or appeal(shop, state.asin, goal) < 2):
             return "click[< prev]"
         return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
     if state.kind == "results" and (asin := _next_to_open(env, actions_left, can_search)):
@@ -236,21 +229,19 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
     return _search(env, rng, errs)
 
 
-def _looks_right(shop: "Shop", asin: str, goal: "Goal") -> bool:
-    """Whether a product is of the kind that is asked for, at the price among the results, of a range its lower end."""
-    parts = shop.buy(goal, shop.catalog.product(asin), {}, "fixed")
-    return parts.r_type == 1 and parts.r_price
+def appeal(shop: "Shop", asin: str, goal: "Goal") -> int:
+    """1 for a product of the kind that is asked for, at the price among the results; 2 if its options will do; else 0.
 
-
-def will_do(shop: "Shop", asin: str, goal: "Goal") -> bool:
-    """Whether a product that looks right has the price and options that are asked for."""
+    Among the results, a range of prices counts by its lower end.
+    """
     from webshop_server.store.winnable import closest_options
 
     product = shop.catalog.product(asin)
-    if not _looks_right(shop, asin, goal):
-        return False
+    seen = shop.buy(goal, product, {}, "fixed")
+    if seen.r_type < 1 or not seen.r_price:
+        return 0
     parts = shop.buy(goal, product, closest_options(product, goal), "fixed")
-    return parts.r_price and all(parts.options_met)
+    return 2 if parts.r_price and all(parts.options_met) else 1
 
 
 def _next_to_open(env: "WebShop", actions_left: int, can_search: bool) -> str | None:
@@ -269,9 +260,9 @@ def _next_to_open(env: "WebShop", actions_left: int, can_search: bool) -> str | 
         turns = abs(hits.index(asin) // _PAGE_SIZE + 1 - state.page)
         return actions_left - _ENDS - len(closest_options(shop.catalog.product(asin), goal)) - turns
 
-    able = (asin for asin in dict.fromkeys((*new, *hits)) if will_do(shop, asin, goal) and spare(asin) >= 0)
+    able = (asin for asin in dict.fromkeys((*new, *hits)) if appeal(shop, asin, goal) == 2 and spare(asin) >= 0)
     target = next(able, None)
-    first = next((asin for asin in new if asin in shown and _looks_right(shop, asin, goal)), None)
+    first = next((asin for asin in new if asin in shown and appeal(shop, asin, goal)), None)
     if target is None:
         return None if can_search else first or next(iter(shown), None)
     return first if first and spare(target) >= _ENDS else target
@@ -285,25 +276,21 @@ def _search(env: "WebShop", rng: np.random.Generator, errs: bool) -> str:
     """
     shop, goal, state = known(env)
 
-    def without_one(words: Sequence[str]) -> list[list[str]]:
-        """The words without one of them, for each of them, in random order; a single word stays."""
-        if len(words) < 2:
-            return [list(words)]
-        return [[*words[:place], *words[place + 1 :]] for place in rng.permutation(len(words))]
-
     def rank(words: Iterable[str]) -> int:
         hits = shop.store.index.search(" ".join(words).lower().split(), limit=_DEPTH)
         return hits.index(goal.asin) if goal.asin in hits else _DEPTH
 
-    request = env.session.instruction
-    whole, words = search_for(request), query_of(request)
-    if not state.keywords:
-        fewer = without_one(words)
-        return search_for(" ".join(fewer[0] if errs else words))
-    if whole.lower() not in map(str.lower, env.session.played):
-        return whole
-    if search_for(" ".join(state.keywords)) != whole.lower():
-        tried = [word for word in words if word.lower() in state.keywords]
-        words = tried if len(tried) > 1 else words
-    fewer = without_one(words)
-    return search_for(" ".join(fewer[0] if errs else min(fewer, key=rank)))
+    whole, words = search_for(env.session.instruction), query_of(env.session.instruction)
+    if state.keywords:
+        if whole.lower() not in map(str.lower, env.session.played):
+            return whole
+        if search_for(" ".join(state.keywords)) != whole.lower():
+            tried = [word for word in words if word.lower() in state.keywords]
+            words = tried if len(tried) > 1 else words
+    places = rng.permutation(len(words)) if len(words) > 1 else ()
+    fewer = [[*words[:place], *words[place + 1 :]] for place in places] or [words]
+    if errs:
+        words = fewer[0]
+    elif state.keywords:
+        words = min(fewer, key=rank)
+    return search_for(" ".join(words))

@@ -1,7 +1,6 @@
-"""A small shop as a text environment: the same store with 96 products, and with pages and actions of a few words.
+"""A small shop: the store of `WebShop` with 96 products, and pages and actions of a few words.
 
-It translates the store's actions and pages into shorter ones, so that a small model reads a hundred tokens a turn and
-not a thousand.
+A small model reads a hundred tokens a turn here, and not a thousand.
 """
 
 import random
@@ -16,7 +15,6 @@ from ragen_envs.text_env import TEXT_CHARSET, AnyText
 from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.shoppers import (
     MAX_ACTION_LENGTH,
-    SEPARATOR,
     TEXTS,
     ShownProduct,
     known,
@@ -36,18 +34,16 @@ SPLITS = {"all": _TASKS, "train": [task for task in _TASKS if task not in _KEPT]
 
 _TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
 _ACTION = re.compile(rf"(search|click|filter|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
-_FILTERS = "Filters: "
 
 
 class ToyShop(WebShop):
     """Buy what is asked for in a shop of 96 products.
 
     ## Description
-    Shoes, clothing and accessories, each in 8 colors (black, white, red, blue, green, gray, yellow, brown) and 4 sizes
-    (small, medium, large, xlarge): 96 products with random ids for $20 to $150, and 384 tasks in different words. A
-    product's title has its size, color and material; its page has one more property. 256 of the tasks, always the same,
-    are for evaluation. Each product has four tasks, at least one of them for evaluation, so the evaluation measures how
-    new words are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
+    Shoes, clothing and accessories, each in 8 colors and 4 sizes: 96 products with random ids for $20 to $150, and 384
+    tasks in different words. A product's title has its size, color and material; its page has one more property. 256 of
+    the tasks, always the same, are for evaluation. Each product has four tasks, at least one of them for evaluation, so
+    the evaluation measures how new words are understood, not how unseen products are found.
 
     ## Action Space
     AnyText: `search:words`; `filter:price<50`, `filter:color=red`, `filter:size=large` to narrow the last results, and
@@ -60,14 +56,13 @@ class ToyShop(WebShop):
     draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
 
     ## Starting State
-    A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256, so
-    that 256 seeds in a row play each once; a reset without a seed draws one. ``options={"goal": i}`` plays task number
-    i of all, ``options={"index": i}`` task number i of the split.
+    A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256; a
+    reset without a seed draws one. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task
+    number i of the split.
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
-    product matches. Only the right product gets 1. With ``reward="tiered"`` also rewards on the way, as in WebShop,
-    and with ``reward="success"`` no other product gets anything.
+    product matches. Only the right product gets 1. ``reward="tiered"`` and ``reward="success"`` are as in WebShop.
 
     ## Episode End
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
@@ -77,9 +72,6 @@ class ToyShop(WebShop):
     `action_is_valid`: the action is one of the four, the id was shown, and the condition of a filter was understood.
     `action_is_effective`: the observation changed. `available_actions`: clickables, and buyable, are the ids that can
     be clicked and bought; has_filters is true after a search. `goal_id`: number of the task.
-
-    ## Arguments
-    See `__init__`.
 
     ## Version History
     v0: first version.
@@ -128,10 +120,7 @@ class ToyShop(WebShop):
         return len(SPLITS[self.split])
 
     def best_action(self, actions_left: int) -> str:
-        """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
-
-        `actions_left` does not matter: there is no shorter way.
-        """
+        """Searches for size, color and kind of the wanted product, which only this product has, and buys it."""
         _, goal, _ = known(self)
         if any(hit.asin == goal.asin for hit in self.hits):
             return f"buy:{goal.asin}"
@@ -190,17 +179,13 @@ class ToyShop(WebShop):
         return f"{verb}:{what.lower()}" if any(hit.label == what.lower() for hit in self.hits) else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        """The moves in the store that carry out an action, and what the last ones show."""
+        """The moves in the store that carry out an action, and what the last one shows."""
         before, (verb, _, what) = self._observation or "", action.partition(":")
-        _, _, state = known(self)
-        moves = {
-            "search": [search_for(what)],
-            "filter": [f"filter[{what}]"],
-            "click": [f"click[{what}]", "click[features]", "click[< prev]"],
-            "buy": [f"click[{what}]", "click[buy now]"],
-        }[verb]
+        shop, _, state = known(self)
+        moves = {"search": [search_for(what)], "filter": [f"filter[{what}]"], "click": [f"click[{what}]"]}
+        moves["buy"] = [*moves["click"], "click[buy now]"]
         back_to_results = ["click[< prev]"] if state.kind == "item" and verb != "search" else []
-        answers = [self.session.step(move) for move in (*back_to_results, *moves)]
+        answers = [self.session.step(move) for move in (*back_to_results, *moves[verb])]
         last, reward = answers[-1], float(sum(answer.reward for answer in answers))
         if not last.valid:  # a filter whose condition the store does not understand
             if state.kind == "item":
@@ -211,8 +196,7 @@ class ToyShop(WebShop):
         if verb in ("search", "filter"):
             self._searched = what if verb == "search" else self._searched
             self.hits = products(self)[:SHOWN]
-            filters = (text for text in last.observation.split(SEPARATOR) if text.startswith(_FILTERS))
-            asked = ", ".join([self._searched, *(text.removeprefix(_FILTERS) for text in filters)])
+            asked = ", ".join([self._searched, *map(str, known(self)[2].filters)])
             hits = [f"{hit.asin} | {hit.title} | {hit.price}" for hit in self.hits]
             lines = [f"Results for {asked}:", *hits] if hits else [f"No results for {asked}"]
         else:
@@ -220,8 +204,8 @@ class ToyShop(WebShop):
             if verb == "buy":
                 lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
             else:
-                _, _, features = answers[-2].observation.partition(f"< Prev{SEPARATOR}")
-                lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features.split(SEPARATOR)]
+                features = shop.catalog.product(hit.asin).bullet_points
+                lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
         page = "\n".join([f"Wanted: {self.session.instruction}", *lines])
         info = {"success": last.success, "action_is_valid": True, "action_is_effective": page != before}
         return page, reward, last.done, self._idle() | info

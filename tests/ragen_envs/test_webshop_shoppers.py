@@ -11,13 +11,13 @@ from ragen_envs import demonstration
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.remote import HiddenGoalError
 from ragen_envs.webshop.shoppers import (
+    appeal,
     best_shop_action,
     careless_shop_action,
     known,
     query_of,
     random_shop_action,
     scripted_shop_action,
-    will_do,
 )
 from webshop_server.store.winnable import closest_options, own_options
 
@@ -91,7 +91,7 @@ def test_how_often_each_mistake_is_made() -> None:
         product = store.catalog.product
         seen["a word left out"] += len(actions[0].split()) < len(query_of(env.session.instruction))
         left = [page for page, action in zip(before, actions, strict=True) if action == "click[< prev]"]
-        seen["left again"] += any(page.kind == "item" and will_do(store, page.asin, goal) for page in left)
+        seen["left again"] += any(page.kind == "item" and appeal(store, page.asin, goal) == 2 for page in left)
         forgotten = bool(set(closest_options(product(state.asin), goal).items()) - set(state.options))
         kind = ("no option", "one option", "more options")[min(len(own_options(product(goal.asin), goal)), 2)]
         seen[kind] += 1
