@@ -19,14 +19,7 @@ from ragen_envs.arguments import check_choice, check_flags, check_limit, checked
 from ragen_envs.errors import EnvError
 from ragen_envs.render import draw_svg, draw_text
 from ragen_envs.text_env import TEXT_CHARSET, AnyText, TextEnv
-from ragen_envs.webshop.shoppers import (
-    MAX_ACTION_LENGTH,
-    TEXTS,
-    best_shop_action,
-    careless_shop_action,
-    known,
-    random_shop_action,
-)
+from ragen_envs.webshop import shoppers
 from ragen_envs.webshop.thoughts import shop_thought
 from webshop_server.store.answer import REWARDS, Answer, AvailableActions
 
@@ -94,25 +87,17 @@ def _opened(store: LocalStore, process: int) -> "Shop":
 
 
 class LocalSession:
-    """One episode in the store of this process.
-
-    Attributes:
-        goal: Its number.
-        instruction: What is asked for.
-        episode: Where it stands.
-        answer: The store's last answer.
-        played: The valid actions so far.
-    """
+    """One episode in the store of this process."""
 
     def __init__(self, store: LocalStore, goal: int, rules: Mapping[str, Any]) -> None:
         """Begins."""
         from webshop_server.store.shop import Rules
 
         self.store, self.goal = store, goal
-        self.instruction = store.shop.goal(goal).instruction
-        self.episode = store.shop.start(goal, Rules(**rules))
-        self.answer = store.shop.answer(self.episode)
-        self.played: tuple[str, ...] = ()
+        self.instruction = store.shop.goal(goal).instruction  # what is asked for
+        self.episode = store.shop.start(goal, Rules(**rules))  # where it stands
+        self.answer = store.shop.answer(self.episode)  # the last one
+        self.played: tuple[str, ...] = ()  # the valid actions so far
 
     def step(self, action: str) -> Answer:
         """Carries out an action, any text that UTF-8 can write; returns the store's answer, which is also kept."""
@@ -253,7 +238,7 @@ class WebShop(TextEnv):
             raise ValueError("catalog=, human_goals= and nouns= are set by the server at base_url=; leave them out")
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
-        self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.action_space = AnyText(shoppers.MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         if base_url is None:
             self.store = LocalStore("synthetic" if catalog is None else catalog, bool(human_goals), nouns)
         else:
@@ -270,7 +255,7 @@ class WebShop(TextEnv):
         """The rules of every episode; the pages say what to buy."""
         original = self.parity or self.store.has_only_pages
         kind = "short" if self.observation_mode == "short" else "original" if original else "whole"
-        return str(TEXTS["instructions"][kind])
+        return str(shoppers.TEXTS["instructions"][kind])
 
     @property
     def picture_instruction(self) -> str:
@@ -303,16 +288,16 @@ class WebShop(TextEnv):
             raise ValueError(f"split={self.split!r} is unknown; the store has {', '.join(splits)}")
         return int(splits[self.split])
 
-    best_action = best_shop_action
-    random_action = random_shop_action
-    demonstrated_action = careless_shop_action
+    best_action = shoppers.best_shop_action
+    random_action = shoppers.random_shop_action
+    demonstrated_action = shoppers.careless_shop_action
     explain = shop_thought
 
     def difficulty(self) -> float:
         """Attributes and options that the goal asks for, and 1 for a highest price."""
         from webshop_server.goals.goals import NO_PRICE_BOUND
 
-        _, goal, _ = known(self)
+        _, goal, _ = shoppers.known(self)
         return float(len(goal.attributes) + len(goal.options) + (goal.price_upper < NO_PRICE_BOUND))
 
     def _start(self, options: Mapping[str, Any]) -> str:
@@ -334,7 +319,7 @@ class WebShop(TextEnv):
 
     def _parse_action(self, text: str) -> str | None:
         action = text if self.parity else text.strip()
-        if len(action) > MAX_ACTION_LENGTH or _UNSENDABLE.search(action):
+        if len(action) > shoppers.MAX_ACTION_LENGTH or _UNSENDABLE.search(action):
             return None
         if self.parity:
             return action

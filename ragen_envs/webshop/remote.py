@@ -73,17 +73,13 @@ class RemoteStore:
     """HTTP to one store, such as "http://127.0.0.1:3000". It is asked at its first use.
 
     Settings for proxies in environment variables are ignored.
-
-    Attributes:
-        address: The store's URL.
-        has_only_pages: The server was found to be none of ours.
-        known: What it told about itself, see `WebShop.about`; None before it was asked.
     """
 
     def __init__(self, base_url: str) -> None:
         """Opens nothing yet."""
-        self.address, self.has_only_pages = base_url.rstrip("/"), False
-        self.known: dict[str, Any] | None = None
+        self.address = base_url.rstrip("/")
+        self.has_only_pages = False  # whether it was found to be none of ours
+        self.known: dict[str, Any] | None = None  # what it told about itself, see `WebShop.about`
 
     @property
     def shop(self) -> "Shop":
@@ -272,28 +268,22 @@ class RemoteSession:
 
 
 class ShopPage(Store):
-    """A page as the original's environments read it, hidden texts included, and the store's rules for what it shows.
-
-    Attributes:
-        instruction: The task; None on a page without one, which is then no page of a WebShop, or that of a purchase.
-        is_start: Whether an episode begins on it.
-        reward: The score on the page of a purchase, 0 to 1; None on other pages.
-        targets: Method and address (as the page has it) of what can be pressed, by its label in lower case.
-        pieces: Its visible texts in the order of reading, a role with each.
-    """
+    """A page as the original's environments read it, hidden texts included, and the store's rules for what it shows."""
 
     def __init__(self, html: str, address: str = "") -> None:
         """Reads the source. There is no catalogue and no index: the rules ask them only for what is read here."""
         self.html, self.address, self.sub_pages = html, address, SUB_PAGES
         soup = BeautifulSoup(html, "html.parser")
         task, score = soup.select_one("#instruction-text"), soup.select_one("#reward pre")
+        # The task; None on a page without one, which is then no page of a WebShop, or that of a purchase.
         self.instruction = next(reversed([*task.stripped_strings]), None) if task else None
         self.is_start = self.instruction is not None and soup.find(id="search_input") is not None
         paid = _SCORE.fullmatch(score.get_text().strip()) if score else None
-        self.reward = float(paid[0]) if paid else None
+        self.reward = float(paid[0]) if paid else None  # the score on the page of a purchase
         options, links = soup.select('input[type="radio"]'), soup.select(".product-link")
         self._products = [link.get_text() for link in links]
         self._options = {str(option.get("value", "")): str(option.get("name", "")) for option in options}
+        # Method and address (as the page has it) of what can be pressed, by its label in lower case.
         # Where labels collide, a button comes before a product, and of two options of one value the last one counts.
         self.targets = {str(option.get("value", "")): ("GET", str(option.get("data-url", ""))) for option in options}
         self.targets |= {link.get_text().lower(): ("GET", str(link.get("href", ""))) for link in reversed(links)}
@@ -301,7 +291,7 @@ class ShopPage(Store):
             form = button.find_parent("form")  # which leads somewhere, where the button itself does not
             leads = button.get("formaction") or (form.get("action") if form else "") or button.get("href")
             self.targets[button.get_text().lower()] = "POST", str(leads or "")
-        self.pieces = [*_pieces(soup)]
+        self.pieces = [*_pieces(soup)]  # its visible texts in the order of reading, a role with each
 
     def clickables(self, state: PageState, *, parity: bool = False) -> list[str]:
         """What can be clicked by the rules and is on the page."""

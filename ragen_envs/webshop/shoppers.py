@@ -148,7 +148,7 @@ def known(env: "WebShop") -> "tuple[Shop, Goal, PageState]":
 
 
 def best_shop_action(env: "WebShop", actions_left: int) -> str:
-    """Searches so that the goal's product is found, opens it if options are to be chosen, buys. For errors see `known`."""
+    """Searches for the goal's product, opens it if options are to be chosen, buys. For errors see `known`."""
     from webshop_server.store.state import START
     from webshop_server.store.winnable import own_options
 

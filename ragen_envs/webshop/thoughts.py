@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragen_envs.webshop.shoppers import (
-    BUTTONS,
-    OPTION_NAME,
-    TEXTS,
-    WORDS,
-    ShownProduct,
-    clickables,
-    options_of_page,
-    products,
-)
+from ragen_envs.webshop import shoppers
+from ragen_envs.webshop.shoppers import TEXTS, WORDS
 from ragen_envs.wording import listed, pick
 
 if TYPE_CHECKING:
@@ -31,7 +23,7 @@ TARGET_SHARE = 0.75  # of the bonus, for naming the target of the action; the re
 LAST_WORDS = 40
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
-_OPTION = re.compile(rf"{OPTION_NAME}([^,:]+)(?=,|$)")
+_OPTION = re.compile(rf"{shoppers.OPTION_NAME}([^,:]+)(?=,|$)")
 _SLOTS = (WORDS["sizes"], WORDS["colors"], WORDS["kinds"])
 _MOST_WORDS = 4  # of a request in a sentence
 
@@ -115,7 +107,7 @@ def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generato
     """
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, label = action.removesuffix("]").lower().partition("[")
-    labels = clickables(env)
+    labels = shoppers.clickables(env)
     if verb == "search":
         asked = _asked(re.findall(r"[\w.-]*\w", label), request)
         if not asked:
@@ -123,18 +115,18 @@ def shop_thought(env: "WebShop", actions: Sequence[str], rng: np.random.Generato
         return f"{_say(rng, 'search')} {listed(asked)}{_say(rng, 'search_end')} search."
     if label == "buy now" or (verb == "buy" and "buy now" in labels):
         return f"{_chosen(env, request, rng)} {action}."
-    if label in labels and "buy now" in labels and label not in BUTTONS:
+    if label in labels and "buy now" in labels and label not in shoppers.BUTTONS:
         if not _names(request, label):
             return f"The request does not name {label}. {_say(rng, 'trial')} {action}."
         told = f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
         return f"{_upper(told)}{_say(rng, 'option_end')} {action}."
-    product = next((one for one in products(env) if one.label == label), None)
+    product = next((one for one in shoppers.products(env) if one.label == label), None)
     if product is not None:
         return f"{_about(product, request, verb, rng)} {action}."
     # Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price.
     why = _budget(request)
     if "buy now" in labels and env.observation_mode in ("text", "short"):
-        offered, _ = options_of_page(env)
+        offered, _ = shoppers.options_of_page(env)
         asked_for = _OPTION.findall(_LIMIT.sub("", request))
         lacking = (f"{name} {value}" for name, value in asked_for if value not in offered)
         why = next((f"The request names {one}, which this page does not offer" for one in lacking), why)
@@ -145,7 +137,7 @@ def _chosen(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
     if env.observation_mode not in ("text", "short"):
         return f"{_budget(request)}. {_say(rng, 'unseen')}"
-    groups, chosen = options_of_page(env)
+    groups, chosen = shoppers.options_of_page(env)
     missing = [label for label in groups if _names(request, label) and label not in chosen]
     if missing:
         return f"The request names {listed(missing[:2])}, which I have not chosen. {_say(rng, 'trial')}"
@@ -157,7 +149,7 @@ def _chosen(env: "WebShop", request: str, rng: np.random.Generator) -> str:
     return f"The request names none of the options of this page. {_say(rng, 'other_options')}"
 
 
-def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
+def _about(product: shoppers.ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
     """What a result has of the request; it is opened with the verb "click", or bought at once with "buy"."""
     price = product.price
     asin = f"Number {product.asin}" if product.asin.isdecimal() else product.asin

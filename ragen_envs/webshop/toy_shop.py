@@ -12,17 +12,8 @@ import numpy as np
 
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET, AnyText
+from ragen_envs.webshop import shoppers
 from ragen_envs.webshop.env import WebShop
-from ragen_envs.webshop.shoppers import (
-    MAX_ACTION_LENGTH,
-    TEXTS,
-    ShownProduct,
-    known,
-    products,
-    random_words,
-    search_for,
-    search_words,
-)
 from ragen_envs.webshop.thoughts import toy_thought
 from webshop_server.store.answer import AvailableActions
 
@@ -113,7 +104,7 @@ class ToyShop(WebShop):
     @property
     def instruction(self) -> str:
         """The rules of every episode."""
-        return str(TEXTS["instructions"]["toy"])
+        return str(shoppers.TEXTS["instructions"]["toy"])
 
     def count(self) -> int:
         """Number of tasks of the split."""
@@ -121,7 +112,7 @@ class ToyShop(WebShop):
 
     def best_action(self, actions_left: int) -> str:
         """Searches for size, color and kind of the wanted product, which only this product has, and buys it."""
-        _, goal, _ = known(self)
+        _, goal, _ = shoppers.known(self)
         if any(hit.asin == goal.asin for hit in self.hits):
             return f"buy:{goal.asin}"
         return f"search:{' '.join(_looks(goal.name))}"
@@ -130,7 +121,7 @@ class ToyShop(WebShop):
         """Uniform over a search for random words of the instruction, and clicking or buying each result."""
         choice = int(rng.integers(1 + 2 * len(self.hits)))
         if choice == 0:
-            return f"search:{random_words(self.session.instruction, rng)}"
+            return f"search:{shoppers.random_words(self.session.instruction, rng)}"
         verb = "click" if choice <= len(self.hits) else "buy"
         return f"{verb}:{self.hits[(choice - 1) % len(self.hits)].asin}"
 
@@ -143,7 +134,7 @@ class ToyShop(WebShop):
         """
         if self.hits:
             return f"buy:{self.hits[0].asin}"
-        shop, goal, _ = known(self)
+        shop, goal, _ = shoppers.known(self)
         right = _looks(goal.name)
         others = rng.integers(len(_TASKS), size=len(right))
         mistaken = [_looks(shop.goal(int(other)).name)[slot] for slot, other in enumerate(others)]
@@ -154,7 +145,7 @@ class ToyShop(WebShop):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
-        self.hits: list[ShownProduct] = []
+        self.hits: list[shoppers.ShownProduct] = []
         self._searched = ""  # the words of the last search
         return f"Wanted: {self.session.instruction}"
 
@@ -169,20 +160,20 @@ class ToyShop(WebShop):
 
     def _parse_action(self, text: str) -> str | None:
         match = _ACTION.fullmatch(text.strip())
-        if match is None or len(text) > MAX_ACTION_LENGTH:
+        if match is None or len(text) > shoppers.MAX_ACTION_LENGTH:
             return None
         verb, what = match[1].lower(), (match[2] or match[3]).strip()
         if verb == "search":
-            return f"search:{what}" if search_words(what) else None
+            return f"search:{what}" if shoppers.search_words(what) else None
         if verb == "filter":
-            return f"filter:{what}" if self._searched and search_words(what) == what else None
+            return f"filter:{what}" if self._searched and shoppers.search_words(what) == what else None
         return f"{verb}:{what.lower()}" if any(hit.label == what.lower() for hit in self.hits) else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """The moves in the store that carry out an action, and what the last one shows."""
         before, (verb, _, what) = self._observation or "", action.partition(":")
-        shop, _, state = known(self)
-        moves = {"search": [search_for(what)], "filter": [f"filter[{what}]"], "click": [f"click[{what}]"]}
+        shop, _, state = shoppers.known(self)
+        moves = {"search": [shoppers.search_for(what)], "filter": [f"filter[{what}]"], "click": [f"click[{what}]"]}
         moves["buy"] = [*moves["click"], "click[buy now]"]
         back_to_results = ["click[< prev]"] if state.kind == "item" and verb != "search" else []
         answers = [self.session.step(move) for move in (*back_to_results, *moves[verb])]
@@ -195,8 +186,8 @@ class ToyShop(WebShop):
         self._truncated = not last.done and self._steps == self._max_steps
         if verb in ("search", "filter"):
             self._searched = what if verb == "search" else self._searched
-            self.hits = products(self)[:SHOWN]
-            asked = ", ".join([self._searched, *map(str, known(self)[2].filters)])
+            self.hits = shoppers.products(self)[:SHOWN]
+            asked = ", ".join([self._searched, *map(str, shoppers.known(self)[2].filters)])
             hits = [f"{hit.asin} | {hit.title} | {hit.price}" for hit in self.hits]
             lines = [f"Results for {asked}:", *hits] if hits else [f"No results for {asked}"]
         else:
