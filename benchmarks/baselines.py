@@ -15,10 +15,18 @@ from record import place, table, write
 
 from ragen_envs import wilson_interval
 from ragen_envs.baselines import default_horizon, measure
-from ragen_envs.webshop.shoppers import scripted_shop_action, scripted_toy_action
+from ragen_envs.webshop import ToyShop
+from ragen_envs.webshop.shoppers import scripted_shop_action
 
 GAMES = ("Bandit", "BanditRev", "Countdown", "FrozenLake", "FrozenLakeNotSlippery", "Sokoban", "SokobanLarge", "Tools")
 HELD_OUT = ("unseen_tools", "unseen_domain")  # splits of Tools
+
+
+def scripted_toy_action(env: ToyShop) -> str:
+    """Searches for the instruction and buys the first result."""
+    return f"buy:{env.hits[0].asin}" if env.hits else f"search:{env.session.instruction}"
+
+
 SHOPS = {"ragen/ToyShop-v0": ("eval", scripted_toy_action), "ragen/WebShop-v0": ("test", scripted_shop_action)}
 
 

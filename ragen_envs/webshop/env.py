@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
 """Splits of a store. A server that has only pages knows those without "_by_product"; `reset` says so."""
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
-"""Observation modes, and the longest observation of each, in characters.
-
-The largest page of text of the public 1000 products has 16,570. html: each option value has its own address, in which a
-character of the search or of a filter takes up to twelve, so that a product of 50 values takes 1.4 million."""
+"""Observation modes, and the longest observation of each, in characters: of public products with some room. In html
+each option value has its own address, with every character of the search, so that 50 values take 1.4 million."""
 _SIDE = 336  # pixels of a picture: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
@@ -137,9 +135,8 @@ class WebShop(TextEnv):
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
-    In the splits for test and eval ``reset(seed=i)`` plays goal i of the split, modulo their number, so that as many
-    seeds in a row play each goal once. ``options={"goal": i}`` plays goal number i of the catalogue,
-    ``options={"index": i}`` goal number i of the split.
+    In the splits for test and eval ``reset(seed=i)`` plays goal i of the split, modulo their number.
+    ``options={"goal": i}`` plays goal number i of the catalogue, ``options={"index": i}`` goal number i of the split.
 
     ## Rewards
     `fixed`: 0, and for the purchase its score: the share of attributes, options and price that match, times how well
@@ -355,7 +352,7 @@ class WebShop(TextEnv):
 
 def _faults_so_far(played: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with an episode without a purchase, from its valid actions."""
-    searched = [action.startswith("search[") for action in played]
-    three_in_a_row = any(map(all, zip(searched, searched[1:], searched[2:], strict=False)))
-    different = {action for action, is_search in zip(played, searched, strict=True) if is_search}
-    return ("no purchase", "search loop") if three_in_a_row or len(different) < sum(searched) else ("no purchase",)
+    searches = [action if action.startswith("search[") else "" for action in played]
+    repeated = len({*searches} - {""}) < sum(map(bool, searches))
+    three_in_a_row = any(map(all, zip(searches, searches[1:], searches[2:], strict=False)))
+    return ("no purchase", "search loop") if three_in_a_row or repeated else ("no purchase",)

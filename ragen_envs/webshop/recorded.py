@@ -51,26 +51,13 @@ def _wanted(request: str) -> str:
 
 
 class RecordedShop(TextEnv):
-    """Do what a person did in WebShop, step by step.
+    """Do what a person did in WebShop, step by step. Any other action is invalid.
 
-    ## Description
-    An episode of a file is played back, for learning by imitation. Play in `ragen/WebShop-v0` with ``parity=True`` and
-    ``observation_mode="text_rich"``, whose rules and pages are the same; a warm start records that (`learnt_for`).
+    It is for learning by imitation: train and evaluate in `ragen/WebShop-v0` with ``parity=True`` and
+    ``observation_mode="text_rich"``, whose rules and pages are the same. A warm start records that (`learnt_for`).
 
-    ## Action Space
-    AnyText: the recorded action, in any case. Any other one is invalid.
-
-    ## Observation Space
-    AnyText: the recorded page, in the mode `text_rich`; after the last action a line that says so.
-
-    ## Starting State
-    Episode number `seed` modulo their number, so that as many seeds in a row play each once; without a seed, any.
-
-    ## Rewards
-    0. The file does not tell what the purchases scored.
-
-    ## Episode End
-    Terminated by the last action. `success`: it is a purchase, whatever it scored.
+    ``reset(seed=i)`` plays episode i, modulo their number; without a seed, any. The last page is a line that says
+    so. Rewards are 0, as the file does not tell what a purchase scored; any purchase is a `success`.
     """
 
     learnt_for = ("ragen/WebShop-v0", {"parity": True, "observation_mode": "text_rich"})
@@ -83,8 +70,7 @@ class RecordedShop(TextEnv):
         Args:
             path: JSON Lines with `states` and `actions`, lists of texts; see the module.
             render_mode: "ansi", "rgb_array" or None.
-            leave_out: Requests (`requests_of`) whose episodes are not played. Case, blanks and price bounds do not
-                matter.
+            leave_out: Requests (`requests_of`) that are not played, whatever their case, blanks and price bounds.
 
         Raises:
             ShopError: If a line is something else, or no episode is there but those that are left out.

@@ -13,9 +13,8 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import httpx
 from bs4 import BeautifulSoup
@@ -26,9 +25,6 @@ from webshop_server.store.answer import Answer, AvailableActions
 from webshop_server.store.page_text import Piece, Role, actions_line, receipt, url, written
 from webshop_server.store.state import INVALID, START, SUB_PAGES, PageState, Store, read_action
 
-if TYPE_CHECKING:
-    from webshop_server.store.shop import Shop
-
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
 REMEDY = "start `webshop-server` there, or leave base_url out to run the store in this process"
@@ -38,7 +34,7 @@ TEST, EVALUATION = 500, 1500
 
 _ELEMENT = re.compile(r'<script type="application/json" id="webshop">([^<]*)</script>')
 _SENTENCE = re.compile(r"<p>([^<]{1,400})</p>")
-_NOT_NOW = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+_NOT_NOW = {502, 503, 504}  # statuses of a server that is busy or starts
 _ANY = {"mode": "text", "reward": "webshop", "parity": True, "show_actions": False}  # rules that every server has
 _GOALS = range(2**25)  # numbers of goals that a server may have
 _COUNTED: dict[str, int] = {}  # goals, by address of a server
@@ -82,7 +78,7 @@ class RemoteStore:
         self.known: dict[str, Any] | None = None  # what it told about itself, see `WebShop.about`
 
     @property
-    def shop(self) -> "Shop":
+    def shop(self) -> NoReturn:
         """No server shows the goal before the purchase: always `HiddenGoalError`."""
         raise HiddenGoalError(
             f"only the server at {self.address} knows the goal; make the environment without base_url, and with the "
@@ -169,10 +165,9 @@ class RemoteStore:
 class RemoteSession:
     """One episode in a `webshop-server`: a session that survives a lost connection. See `RemoteStore.start`.
 
-    The goal and the actions decide everything that happens in the store, and a session remembers both. If the server
-    has lost it, or an answer was lost so that it is unknown whether the action was carried out, it opens a new one and
-    plays the same actions there. Copies, pickles and forked processes do the same at their first use; they share
-    nothing. The first page tells the store about itself. Its attributes are those of a `LocalSession`, but no episode.
+    The goal and the actions decide everything that happens in the store. If the server has lost the session, or it is
+    unknown whether an action was carried out, a new one plays the same actions. So do copies, pickles and forked
+    processes at their first use; they share nothing. Its attributes are those of a `LocalSession`, but no episode.
     """
 
     goal = -1  # until the first page tells
@@ -291,7 +286,12 @@ class ShopPage(Store):
             form = button.find_parent("form")  # which leads somewhere, where the button itself does not
             leads = button.get("formaction") or (form.get("action") if form else "") or button.get("href")
             self.targets[button.get_text().lower()] = "POST", str(leads or "")
-        self.pieces = [*_pieces(soup)]  # its visible texts in the order of reading, a role with each
+        self.pieces: list[Piece] = []  # its visible texts in the order of reading, a role with each
+        for text in soup.find_all(string=True):
+            parent = text.parent
+            if parent is not None and parent.name not in _HIDDEN and not isinstance(text, Comment) and text != "\n":
+                is_link = "product-link" in (parent.get("class") or ())
+                self.pieces.append((_ROLES.get(parent.name, "link" if is_link else "text"), str(text)))
 
     def clickables(self, state: PageState, *, parity: bool = False) -> list[str]:
         """What can be clicked by the rules and is on the page."""
@@ -303,14 +303,6 @@ class ShopPage(Store):
 
     def _values(self, state: PageState) -> Mapping[str, str]:
         return self._options
-
-
-def _pieces(soup: BeautifulSoup) -> Iterator[Piece]:
-    for text in soup.find_all(string=True):
-        parent = text.parent
-        if parent is not None and parent.name not in _HIDDEN and not isinstance(text, Comment) and text != "\n":
-            is_link = "product-link" in (parent.get("class") or ())
-            yield _ROLES.get(parent.name, "link" if is_link else "text"), str(text)
 
 
 class PagesSession(RemoteSession):

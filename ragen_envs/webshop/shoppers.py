@@ -14,7 +14,6 @@ import tomllib
 
 if TYPE_CHECKING:
     from ragen_envs.webshop.env import LocalSession, WebShop
-    from ragen_envs.webshop.toy_shop import ToyShop
     from webshop_server.goals.goals import Goal
     from webshop_server.store.shop import Shop
     from webshop_server.store.state import PageState
@@ -180,18 +179,11 @@ def way_to(env: "WebShop", asin: str, verb: str = "click") -> str:
     return "click[next >]" if at // _PAGE_SIZE >= state.page - 1 else "click[< prev]"
 
 
-def scripted_toy_action(env: "ToyShop") -> str:
-    """Searches for the instruction and buys the first result."""
-    return f"buy:{env.hits[0].asin}" if env.hits else f"search:{env.session.instruction}"
-
-
 def query_of(request: str) -> list[str]:
     """The words of a request that a customer types, in its order; those of the price and of fillers are left out.
 
     >>> query_of("I need usda organic granolas with flavor: apple cinnamon, and price lower than 70.00 dollars")
     ['usda', 'organic', 'granolas', 'apple', 'cinnamon']
-    >>> query_of("for athletes, find me pastas with natural flavors with size: 12 ounce")
-    ['athletes', 'pastas', 'natural', 'flavors', '12', 'ounce']
     """
     words = re.sub(OPTION_NAME, " ", PRICE_BOUND.sub("", request)).split()
     return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in WORDS["empty"]]
@@ -205,9 +197,9 @@ def careless_shop_action(env: "WebShop", actions_left: int, rng: np.random.Gener
     the options that are still missing are forgotten. Elsewhere the draw changes nothing.
 
     At ``noise=0.05``, in 9 actions for each of the first 2000 goals of `train_by_product`, a word was left out of the
-    first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 %: in 3 of 639
-    requests with one option, and in 72 of 1064 with more. What is wanted was bought in 79 % (83 % at ``noise=0``; what
-    is missing there are attributes, which it does not compare). For errors see `known`.
+    first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 % (72 of 1064
+    requests with several, 3 of 639 with one). What is wanted was bought in 79 % (83 % at ``noise=0``; what is missing
+    there are attributes, which it does not compare). For errors see `known`.
     """
     from webshop_server.store.winnable import closest_options, own_options
 

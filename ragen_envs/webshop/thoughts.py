@@ -1,7 +1,6 @@
 """What a customer thinks before an action in a store: what of the request is matched, and what is missing.
 
-Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows, is
-never named. `consistency` rates a model's own thoughts.
+Everything is read from the page and the request, and the goal's product, which the oracle knows, is never named.
 """
 
 import re
@@ -36,10 +35,9 @@ _NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn'
 def consistency(thought: str, action: str) -> float:
     """What a thought in a shop is worth: does the action follow from its words? A trainer may add it as a small bonus.
 
-    Three quarters of the bonus are multiplied by the share of the action's words that the thought names, one quarter is
-    for a word that announces this kind of action: all of it for the shop's buttons, which have no words to name. Only
-    the last `LAST_WORDS` words count, as a thought that lists every action must not match them all, and no clause with
-    a negation ("not the red one").
+    Three quarters of the bonus are for the share of the action's words that the thought names, one quarter for a word
+    that announces this kind of action: all of it for the shop's buttons, which have no words to name. Only the last
+    `LAST_WORDS` words count, as no thought that lists every action must match them all, and no negated clause.
 
     Args:
         thought: What the model wrote before the action; may be empty.
@@ -57,11 +55,9 @@ def consistency(thought: str, action: str) -> float:
     if match is None:
         return 0.0
     name, argument = match[1].lower(), (match[2] if match[3] is None else match[3]).strip().lower()
-    spoken: list[str] = []  # from the last word on
-    for clause in reversed(_CLAUSE_END.split(thought.lower().replace("’", "'"))):
-        if not _NEGATION.search(clause):
-            spoken += reversed(_WORD.findall(clause))
-    said = set(spoken[:LAST_WORDS])
+    clauses = _CLAUSE_END.split(thought.lower().replace("’", "'"))
+    spoken = [word for clause in clauses if not _NEGATION.search(clause) for word in _WORD.findall(clause)]
+    said = set(spoken[-LAST_WORDS:])
     button = TEXTS["buttons"].get(argument) if name == "click" else None
     announced = not said.isdisjoint(TEXTS["intents"][button or name].split())
     if button is not None:
@@ -89,8 +85,7 @@ def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator
         return f"{_budget(request)}. {_say(rng, 'trial')} {action}."
     title = hit.title.lower().split()
     wanted, has = _words(request), set(title)
-    lacks = [word for slot in _SLOTS if slot & has for word in sorted(slot & wanted - has)]
-    faults = [f"{word} is wanted" for word in lacks]
+    faults = [f"{word} is wanted" for slot in _SLOTS if slot & has for word in sorted(slot & wanted - has)]
     faults += [] if _is_cheap(hit.price, request) else [f"{hit.price} is too much"]
     if faults:
         start = f"{hit.asin} is {listed(title)}" if rng.random() < 0.5 else f"{hit.asin} is not all that is asked for"
@@ -151,14 +146,13 @@ def _chosen(env: "WebShop", request: str, rng: np.random.Generator) -> str:
 
 def _about(product: shoppers.ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
     """What a result has of the request; it is opened with the verb "click", or bought at once with "buy"."""
-    price = product.price
     asin = f"Number {product.asin}" if product.asin.isdecimal() else product.asin
     whole = re.findall(r"[\w.-]*\w", product.title.lower())  # "t-shirt" is read as one word, and as two
     asked = _asked((part for word in whole for part in (word, *re.findall(r"\w+", word))), request)
     has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
-    if not _is_cheap(price, request):
-        return f"{asin} {has}, but {price} is too much. {_say(rng, 'trial')}"
-    told = _say(rng, "result", id=asin, has=has, price=price)
+    if not _is_cheap(product.price, request):
+        return f"{asin} {has}, but {product.price} is too much. {_say(rng, 'trial')}"
+    told = _say(rng, "result", id=asin, has=has, price=product.price)
     return f"{told}{_say(rng, f'result_{verb}')}" if asked else f"{told}. I try"
 
 

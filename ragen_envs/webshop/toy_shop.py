@@ -44,7 +44,7 @@ class ToyShop(WebShop):
     ## Observation Space
     AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
     product's title, price and features, or what was bought and its score. With ``render_mode="rgb_array"`` the store
-    draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
+    draws the product, or the results in the order of their lines; before the first search it is a picture of text.
 
     ## Starting State
     A task of the split, uniformly. With ``split="eval"`` ``reset(seed=i)`` plays evaluation prompt i modulo 256; a
@@ -150,13 +150,11 @@ class ToyShop(WebShop):
         return f"Wanted: {self.session.instruction}"
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
-        asked = super()._goal_for(options, drawn)
-        if "goal" in asked:
-            return asked
-        index, goals = asked.get("index", drawn % self.count()), self.count()
-        if index >= goals:
-            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {goals - 1}")
-        return {"goal": SPLITS[self.split][index]}
+        asked, tasks = super()._goal_for(options, drawn), SPLITS[self.split]
+        index = asked.get("index", drawn % len(tasks))
+        if index >= len(tasks):
+            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(tasks) - 1}")
+        return asked if "goal" in asked else {"goal": tasks[index]}
 
     def _parse_action(self, text: str) -> str | None:
         match = _ACTION.fullmatch(text.strip())
