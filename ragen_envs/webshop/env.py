@@ -52,7 +52,6 @@ class LocalStore:
     catalog: str  # "toy", "synthetic", "synthetic:5000", or the path of a catalogue
     human_goals: bool = False  # whether goals are those that people wrote, and not generated ones
     nouns: str | None = None  # noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue
-
     has_only_pages = False
 
     @property
@@ -129,9 +128,8 @@ class WebShop(TextEnv):
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address, which does not say the
     task. Or in a mode of its own, `short`, with fewer tokens: the task is on the first page only, and products among
-    results have numbers, for `click[2]` and `buy[2]`. The space checks only the length, as texts of products may have
-    any characters. With ``render_mode="rgb_array"`` the store draws the product, or those among results; any other page
-    is drawn as text.
+    results have numbers, for `click[2]` and `buy[2]`. With ``render_mode="rgb_array"`` the store draws the product, or
+    those among results; any other page is drawn as text.
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
@@ -305,8 +303,8 @@ class WebShop(TextEnv):
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         """What names the goal: "goal", "index" or "seed". `drawn` is a random number below 2³¹."""
-        given = {name: options[name] for name in ("goal", "index") if options.get(name) is not None}
-        asked = {name: checked_number(name, number) for name, number in given.items()}
+        given = [name for name in ("goal", "index") if options.get(name) is not None]
+        asked = {name: checked_number(name, options[name]) for name in given}
         if len(asked) > 1:
             raise ValueError(f"options {asked} name two goals; give one of them")
         if asked or self._reset_seed is None or not self.split.startswith(("test", "eval")):

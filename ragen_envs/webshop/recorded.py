@@ -38,10 +38,7 @@ def _read(line: str) -> RecordedEpisode:
 
 
 def requests_of(shop: WebShop) -> list[str]:
-    """What the goals of a shop's split ask for, in order: those of "test", say, for `leave_out`.
-
-    Raises a `ValueError` if the store has no such split.
-    """
+    """What the goals of a shop's split ask for, in order, for `leave_out`; a `ValueError` if there is no such split."""
     return [str(shop.reset(options={"index": index})[1]["request"]) for index in range(shop.count())]
 
 

@@ -72,14 +72,10 @@ def products(env: "WebShop") -> list[ShownProduct]:
     labels, page = set(clickables(env)) - BUTTONS, env.session.answer.observation
     if env.observation_mode == "short":
         found = (_HIT.fullmatch(line) for line in page.split("\n"))
-        return [ShownProduct(one[1], one[1], one[2], one[3]) for one in found if one and one[1] in labels]
+        return [ShownProduct(one[1], *one.groups()) for one in found if one and one[1] in labels]
     texts = page.split(SEPARATOR)
-    triples = zip(texts, texts[1:], texts[2:], strict=False)
-    return [
-        ShownProduct(name.lower(), name, title, price)
-        for name, title, price in triples
-        if name.lower() in labels and price.startswith("$")
-    ]
+    triples = (one for one in zip(texts, texts[1:], texts[2:], strict=False) if one[2].startswith("$"))
+    return [ShownProduct(one[0].lower(), *one) for one in triples if one[0].lower() in labels]
 
 
 def options_of_page(env: "WebShop") -> tuple[dict[str, str], list[str]]:

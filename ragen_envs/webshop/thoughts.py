@@ -25,7 +25,6 @@ _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(rf"{shoppers.OPTION_NAME}([^,:]+)(?=,|$)")
 _SLOTS = (WORDS["sizes"], WORDS["colors"], WORDS["kinds"])
 _MOST_WORDS = 4  # of a request in a sentence
-
 _ACTION = re.compile(r"\s*(search|click|filter|buy)\s*(?:\[(.*)\]|:(.*))\s*", re.DOTALL | re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:[.']\w+)*")
 _CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")

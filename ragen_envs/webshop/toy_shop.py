@@ -79,11 +79,7 @@ class ToyShop(WebShop):
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}
 
     def __init__(
-        self,
-        split: str = "train",
-        reward: str = "fixed",
-        max_steps: int | None = 5,
-        render_mode: str | None = None,
+        self, split: str = "train", reward: str = "fixed", max_steps: int | None = 5, render_mode: str | None = None
     ) -> None:
         """Sets the rules; the first `reset` opens the store.
 
