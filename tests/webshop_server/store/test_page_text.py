@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -37,17 +39,13 @@ PRODUCTS = {product.asin: product for product in (SHIRT, BARE, *PLAIN)}
 TASK = "i want a <b>red</b> shirt, and price lower than 40.00 dollars"
 
 
-class Catalog:
-    def product(self, asin: str) -> Product:
-        return PRODUCTS[asin]
+def search(keywords: Sequence[str], limit: int = 50) -> list[str]:
+    return [] if keywords == ("nothing",) else list(PRODUCTS)[:limit]
 
 
-class Index:
-    def search(self, keywords: Sequence[str], limit: int = 50) -> list[str]:
-        return [] if keywords == ("nothing",) else list(PRODUCTS)[:limit]
-
-
-STORE = Store(Catalog(), Index())
+CATALOG: Any = SimpleNamespace(product=PRODUCTS.get)
+INDEX: Any = SimpleNamespace(search=search)
+STORE = Store(CATALOG, INDEX)
 HTML = HtmlPages(STORE)
 ITEM = PageState("item", ("red", "shirt"), 1, SHIRT.asin)
 STATES = {
@@ -102,22 +100,16 @@ def test_a_price_is_that_of_the_chosen_options_beyond_parity() -> None:
 
 
 def test_short_pages() -> None:
+    def things(first: int, stop: int) -> str:
+        return "".join(f"\n{number}. Thing {number - 3} | $2.00" for number in range(first, stop))
+
     title, cut = "Linen <Shirt> & more", "word " * 15 + "word…"
     assert len(cut) <= LONGEST_TITLE
     texts = {
         "start": f"Wanted: {TASK}\nSearch for a product",
         "no results": "Page 1 of 1, 0 results",
-        "first results": "\n".join(
-            [
-                "Page 1 of 2, 14 results",
-                f"1. {title} | from $20.00",
-                f"2. {cut} | $1.00",
-                *(f"{number}. Thing {number - 3} | $2.00" for number in range(3, 11)),
-            ]
-        ),
-        "last results": "\n".join(
-            ["Page 2 of 2, 14 results", *(f"{number}. Thing {number - 3} | $2.00" for number in range(11, 15))]
-        ),
+        "first results": f"Page 1 of 2, 14 results\n1. {title} | from $20.00\n2. {cut} | $1.00" + things(3, 11),
+        "last results": "Page 2 of 2, 14 results" + things(11, 15),
         "filtered": f"Page 1 of 1, 1 results\nFilters: price<30, size=small\n1. {title} | from $20.00",
         "item": f'{title}\n$20.00 to $30.00\ncolor: red, crème\nsize: 28" wide, small',
         "item with options": f'{title}\n$12.00\ncolor: red, crème (chosen: red)\nsize: 28" wide, small (chosen: small)',
@@ -128,19 +120,15 @@ def test_short_pages() -> None:
     assert {name: observation(STORE, STATES[name], page_of(STATES[name], False), "short") for name in texts} == texts
 
 
-def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -> None:
-    product = replace(SHIRT, image="https://elsewhere.example/x.jpg")
-    PRODUCTS[SHIRT.asin] = product
-    try:
-        for state in STATES.values():
-            html = HTML.render(state, page_of(state, False))
-            page = BeautifulSoup(html, "html.parser")
-            for tag, name in (("img", "src"), ("script", "src"), ("link", "href"), ("form", "action"), ("a", "href")):
-                assert all(one[name].startswith("/") for one in page.find_all(tag)), (tag, state)
-            assert "<b>" not in html and "<Shirt>" not in html
-            assert not page.find_all(style=True) and not page.find_all("style")
-    finally:
-        PRODUCTS[SHIRT.asin] = SHIRT
+def test_nothing_is_loaded_from_elsewhere_and_nothing_is_unescaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRODUCTS, SHIRT.asin, replace(SHIRT, image="https://elsewhere.example/x.jpg"))
+    for state in STATES.values():
+        html = HTML.render(state, page_of(state, False))
+        page = BeautifulSoup(html, "html.parser")
+        for tag, name in (("img", "src"), ("script", "src"), ("link", "href"), ("form", "action"), ("a", "href")):
+            assert all(one[name].startswith("/") for one in page.find_all(tag)), (tag, state)
+        assert "<b>" not in html and "<Shirt>" not in html
+        assert not page.find_all(style=True) and not page.find_all("style")
 
 
 def test_an_episode_by_numbers_is_the_one_by_identifiers() -> None:

@@ -50,15 +50,7 @@ def test_the_right_purchase_pays_1_at_its_end(shop: Shop) -> None:
 
 
 def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
-    actions = (
-        "search[shirt]",
-        "search[shirt]",
-        "click[b000shirt1]",
-        "click[red]",
-        "click[red]",
-        "foo",
-        "click[buy now]",
-    )
+    actions = ("search[shirt]", *BUY_RED[:3], "click[red]", "foo", "click[buy now]")
     episode, paid = play(shop, "color: red", "tiered", *actions)
     assert paid == [0.3, 0, 0.1, 0.1, 0, 0, 0.5]
     assert shop.answer(episode).task_score == 1.0
@@ -66,9 +58,7 @@ def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
     episode, paid = play(shop, "color: blue", "tiered", *BUY_RED)
     assert paid == [0.3, 0.1, 0, 0.3]
     assert shop.answer(episode).task_score == 2 / 3
-
-
-def test_success_alone_pays_for_the_right_purchase_only(shop: Shop) -> None:
+    # Success alone pays for the right purchase only.
     for wanted, pay, score in (("color: red", 1, 1.0), ("color: blue", 0, 2 / 3)):
         episode, paid = play(shop, wanted, "success", *BUY_RED)
         assert paid == [0, 0, 0, pay] and shop.answer(episode).task_score == score
@@ -87,11 +77,8 @@ def test_a_step_after_the_end_is_invalid_and_pays_nothing(shop: Shop) -> None:
         done, _ = play(shop, "color: red", reward, *BUY_RED)
         after = shop.step(done, "click[buy now]")
         assert (after.reward, after.valid, after.done, after.state) == (0, False, True, done.state)
-
-
-def test_nothing_of_the_score_is_told_before_the_purchase(shop: Shop) -> None:
-    episode, _ = play(shop, "color: red", "fixed", *BUY_RED[:3])
-    answer = shop.answer(episode)
+    # Nothing of the score is told before the purchase.
+    answer = shop.answer(play(shop, "color: red", "fixed", *BUY_RED[:3])[0])
     assert (answer.reward, answer.task_score, answer.success) == (0, 0, False)
     assert (answer.reward_parts, answer.faults) == ((), ())
     assert answer.available_actions.clickables[-3:] == ("buy now", "red", "blue")
