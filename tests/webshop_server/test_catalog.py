@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,41 +123,33 @@ def test_a_raw_record_is_read_by_the_original_rules() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": None}, "field 'name' is missing"),
-        ({"pricing": "free"}, "field 'pricing': 'free' has no price"),
-        ({"small_description": ["a", 1]}, "field 'small_description': expected texts"),
-        ({"customization_options": {"Size": 3}}, "int"),
-        ({"customization_options": {"Size": [{}]}}, "field 'value' is missing"),
-        ({"instructions": [{"instruction": 3}]}, "field 'instruction': expected a text"),
-    ],
-)
-def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    write(tmp_path, items_shuffle=[RAW, RAW | {"asin": "B02"} | changes], items_ins_v2={})
-    with pytest.raises(CatalogError, match=message) as caught:
-        list(read_source(find_source(tmp_path)))
-    assert str(caught.value).startswith(f"{tmp_path / 'items_shuffle.json'}, record 2: ")
+def raw(**changes: Any) -> str:
+    """Two records, of which the second has a wrong field."""
+    return json.dumps([RAW, RAW | {"asin": "B02"} | changes])
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("items_shuffle.json", '{"a": 1}', "does not begin with \\["),
-        ("items_shuffle.json", '[{"asin": "B1"', "cut or damaged"),
-        ("items_shuffle.json", '["\xff"]', "cut or damaged"),
-        ("items_shuffle.json", "[]", "holds no products"),
-        ("products.jsonl", '{"asin": "B1"', "cut or damaged"),
-        ("products.jsonl", "\n[", "cut or damaged"),
+        ("items_shuffle.json", raw(name=None), ", record 2: field 'name' is missing"),
+        ("items_shuffle.json", raw(pricing="free"), ", record 2: field 'pricing': 'free' has no price"),
+        ("items_shuffle.json", raw(small_description=["a", 1]), ", record 2: .*expected texts"),
+        ("items_shuffle.json", raw(customization_options={"Size": 3}), ", record 2: .*int"),
+        ("items_shuffle.json", raw(customization_options={"Size": [{}]}), ", record 2: .*'value' is missing"),
+        ("items_shuffle.json", raw(instructions=[{"instruction": 3}]), ", record 2: .*expected a text"),
+        ("items_shuffle.json", '{"a": 1}', " does not begin with \\["),
+        ("items_shuffle.json", '[{"asin": "B1"', " .*cut or damaged"),
+        ("items_shuffle.json", '["\xff"]', " .*cut or damaged"),
+        ("items_shuffle.json", "[]", " holds no products"),
+        ("products.jsonl", '{"asin": "B1"', " .*cut or damaged"),
+        ("products.jsonl", "\n[", " .*cut or damaged"),
     ],
 )
-def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_a_damaged_file_and_a_wrong_field_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     write(tmp_path, items_ins_v2={})
-    with pytest.raises(CatalogError, match=message) as caught:
+    with pytest.raises(CatalogError, match=re.escape(str(tmp_path / name)) + message):
         list(read_source(find_source(tmp_path)))
-    assert str(tmp_path / name) in str(caught.value)
 
 
 def record(asin: str, **fields: Any) -> dict[str, Any]:

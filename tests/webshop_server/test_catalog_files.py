@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from webshop_server.catalog import Catalog, CatalogError, open_catalog
 from webshop_server.catalog.arrays import open_arrays
@@ -49,12 +48,9 @@ def test_arrays_that_are_cut_are_refused_and_unfinished_ones_are_not_there(tmp_p
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(ValueError, match="kept cannot be read .*delete it"):
         open_arrays(tmp_path / "kept", make)
-
-
-def test_what_cannot_be_written_is_made_in_memory(tmp_path: Path) -> None:
+    # What cannot be written is made in memory.
     (tmp_path / "file").write_text("no folder")
-    made: dict[str, NDArray[Any]] = open_arrays(tmp_path / "file" / "kept", make)
-    assert made["small"].tolist() == [1, 2, 3]
+    assert open_arrays(tmp_path / "file" / "kept", make)["small"].tolist() == [1, 2, 3]
 
 
 STORED = tuple(synthetic_products(50, seed=3))
@@ -97,11 +93,11 @@ def test_what_a_killed_build_left_is_never_read_and_is_cleared_away(tmp_path: Pa
     assert not partial.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"hello" * 5000])
-def test_a_damaged_file_says_what_to_do(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "c.sqlite").write_bytes(content)
-    with pytest.raises(CatalogError, match="c.sqlite cannot be read .*delete it"):
-        Catalog("shop", tmp_path / "c.sqlite", 0, tmp_path / "c")
+def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
+    for content in (b"", b"hello" * 5000):
+        (tmp_path / "c.sqlite").write_bytes(content)
+        with pytest.raises(CatalogError, match="c.sqlite cannot be read .*delete it"):
+            Catalog("shop", tmp_path / "c.sqlite", 0, tmp_path / "c")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")

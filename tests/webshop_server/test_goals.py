@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.webshop_server.goals import values_of
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import HumanInstruction, Product
 from webshop_server.goals import goals as goals_module
@@ -19,6 +18,7 @@ from webshop_server.goals.goals import (
     MAX_CHOICES,
     NO_PRICE_BOUND,
     SPLITS,
+    Goal,
     Goals,
     make_goals,
     price_bound,
@@ -58,16 +58,21 @@ CHAIR = item(
 )
 
 
-def in_catalogue_order(goals: Goals) -> list[int]:
-    """For each goal as the catalogue has it, its number after the shuffle."""
+def in_catalogue_order(goals: Goals) -> list[Goal]:
+    """The goals as the catalogue has them, before the shuffle."""
     order = list(range(len(goals)))
     random.Random(233).shuffle(order)
-    return [order.index(position) for position in range(len(goals))]
+    return [goals[order.index(position)] for position in range(len(goals))]
+
+
+def values_of(goal: Goal) -> tuple[str, ...]:
+    """The option values that a goal asks for."""
+    return tuple(value for _, value in goal.asked)
 
 
 def test_synthetic_goals_are_all_choices_of_sorted_options() -> None:
     goals = make_goals(shelf(LAMP, PLAIN, DESK), human=False)
-    made = [goals[number] for number in in_catalogue_order(goals)]
+    made = in_catalogue_order(goals)
     assert [goal.instruction for goal in made] == [
         "Find me a lamp with color: red, and size: small",
         "Find me a lamp with color: red, and size: large",
@@ -93,7 +98,7 @@ def test_a_product_of_too_many_choices_has_goals_from_everywhere() -> None:
     many = item("MANY", options=options, instruction="Find", instruction_attributes=("wood",))
     goals = make_goals(shelf(many, DESK), human=False)
     assert len(goals) == MAX_CHOICES + 1
-    made = [goals[number] for number in in_catalogue_order(goals)]
+    made = in_catalogue_order(goals)
     assert values_of(made[0]) == ("a0", "b0", "c0", "d0", "e0", "f0")
     assert values_of(made[1]) == ("a24", "b28", "c34", "d7", "e0", "f19")  # 0.618033989 * 40 ** 6 in base 40, and a bit
     chosen = zip(*map(values_of, made[:-1]), strict=True)
@@ -102,20 +107,16 @@ def test_a_product_of_too_many_choices_has_goals_from_everywhere() -> None:
 
 
 def test_human_goals_have_values_alone_and_weigh_alike() -> None:
-    goals = make_goals(shelf(LAMP, CHAIR), human=True)
-    made = [goals[number] for number in in_catalogue_order(goals)]
+    made = in_catalogue_order(make_goals(shelf(LAMP, CHAIR), human=True))
     assert [(goal.instruction, goal.attributes, goal.options, goal.weight) for goal in made] == [
         ("a red chair", ("comfy",), ("red",), 1.0),
         ("any chair", ("cheap",), (), 1.0),
     ]
 
 
-def test_bounds_that_can_be_drawn_are_above_the_price() -> None:
+def test_bounds_that_can_be_drawn_are_above_the_price_and_never_change() -> None:
     for price, bounds in ((29.46, {40.0, 50.0, 60.0}), (30.0, {50.0, 60.0, 70.0}), (985.0, {NO_PRICE_BOUND})):
         assert {price_bound(price, key) for key in range(300)} == bounds
-
-
-def test_bounds_never_change() -> None:
     # Written down once: another process, Python or machine must draw the same.
     drawn = [price_bound(29.46, "hash", 0, f"B{number}", False, 0) for number in range(8)]
     assert drawn == [40.0, 60.0, 40.0, 50.0, 50.0, 40.0, 60.0, 50.0]
@@ -140,7 +141,7 @@ def test_goals_are_drawn_by_weight() -> None:
     assert {goals.sample(random.Random(seed), "test") for seed in range(20)} == set(goals.split("test"))
 
 
-def test_splits_by_hand() -> None:
+def test_splits_by_hand_and_their_sizes() -> None:
     # 12 goals: room for 2, 4 and 6. Product 7 (3 goals) fits into eval, 5 (6 goals) into train, 9 (2) into test and
     # 4 (1) into what is left of eval.
     split = split_goals([7, 7, 7, 5, 9, 9, 5, 4, 5, 5, 5, 5])
@@ -150,9 +151,7 @@ def test_splits_by_hand() -> None:
         "eval_by_product": [0, 1, 2, 7],
         "train_by_product": [3, 6, 8, 9, 10, 11],
     }
-
-
-def test_splits_are_the_published_ones_or_their_shares() -> None:
+    # The sizes are the published ones or their shares.
     sizes = {12: (2, 4, 6), 13: (2, 4, 7), 3: (1, 1, 1), 2: (0, 0, 2), 3000: (500, 1000, 1500), 6910: (500, 1000, 5410)}
     for goals, parts in sizes.items():
         split = split_goals(range(goals))
