@@ -51,14 +51,6 @@ def wheel(root: Path, sources: list[Path], tmp_path_factory: pytest.TempPathFact
     return built
 
 
-@pytest.fixture(scope="module")
-def setup_cfg(root: Path) -> configparser.ConfigParser:
-    """The parsed setup.cfg."""
-    parser = configparser.ConfigParser()
-    parser.read(root / "setup.cfg", encoding="utf-8")
-    return parser
-
-
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path, sources: list[Path]) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     info = {name for name in names if re.match(r"ragen_trl-[\w.]+\.dist-info/", name)}
@@ -97,9 +89,9 @@ def test_what_plays_needs_nothing_that_trains(missing: str) -> None:
     assert said.splitlines()[-1].endswith("which are not installed: pip install 'ragen-trl[train]'")
 
 
-def test_constraints_pin_each_direct_dependency_within_its_range(
-    root: Path, setup_cfg: configparser.ConfigParser
-) -> None:
+def test_constraints_pin_each_direct_dependency_within_its_range(root: Path) -> None:
+    setup_cfg = configparser.ConfigParser()
+    setup_cfg.read(root / "setup.cfg", encoding="utf-8")
     text = (root / "constraints.txt").read_text(encoding="utf-8")
     pins = {canonicalize_name(pin["name"]): pin["version"] for pin in map(PIN.fullmatch, text.splitlines()) if pin}
     extras = setup_cfg["options.extras_require"]

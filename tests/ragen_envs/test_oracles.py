@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,6 @@ import pytest
 from ragen_envs import AgentTurns, FrozenLake, ToyShop, best_action, demonstration, difficulty, explain, plan
 from ragen_envs.baselines import measure, wilson_interval
 from tests.support.ragen_envs.registered import every_id
-from tests.support.ragen_envs.thoughts import check_form, thoughts
 
 
 def test_plan_counts_the_actions_left_down() -> None:
@@ -131,6 +131,43 @@ def test_sokoban_rows_agree_with_the_original(env_id: str, random: float, oracle
     assert row["low"] < random < row["high"]
     row = measure(f"ragen/{env_id}-v0", "oracle", episodes=128)
     assert row["low"] < oracle < row["high"] or row["success"] > oracle
+
+
+# Words of the program that a player cannot know, and tags.
+HIDDEN = re.compile(r"seed|random|optimal|oracle|solver|outcome|probab|expected|reward|score|goal_id|[<>]|\d{10}", re.I)
+
+
+def thoughts(
+    env_id: str, seeds: int, noise: float, limits: Mapping[str, int] | None = None, **kwargs: Any
+) -> Iterator[tuple[Any, str, list[str]]]:
+    """The game, thought and actions of each turn of an episode for each seed; the game goes on after each."""
+    turns = AgentTurns(gymnasium.make(env_id, **kwargs), **(limits or {}))
+    for seed in range(seeds):
+        turns.reset(seed=seed)
+        rng, over = np.random.default_rng(seed), False
+        while not over:
+            actions = demonstration(turns, turns.actions_left, 1, rng, noise)
+            text = explain(turns, actions, rng)
+            yield turns.unwrapped, text, actions
+            reply = turns.format_reply(actions, text)
+            assert turns.reply_format.read(reply) == tuple(actions)
+            _, _, terminated, truncated, _ = turns.step(reply)
+            over = terminated or truncated
+    turns.close()
+
+
+def check_form(text: str, action: str, known: str = "") -> None:
+    """One or two sentences in one line, of modest length, without hidden things, that end with the action.
+
+    Words of `known` may occur although they are the names of hidden things.
+    """
+    assert text.endswith(f" {action}."), text
+    said = f"{text.removesuffix(f' {action}.')}."
+    plain = re.sub(r"\w+", lambda word: "" if word[0].lower() in known.lower() else word[0], said)
+    assert not HIDDEN.search(plain), text
+    assert said == " ".join(said.split()) and (said[0].isupper() or said[0].isdigit()), text
+    assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", said)) <= 2, text
+    assert len(said) < 260, text
 
 
 ONCE = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}

@@ -1,5 +1,6 @@
 """Episodes of people, played back: a file in WebShop's form, written here."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,12 +11,26 @@ from ragen_envs.webshop import RecordedShop, WebShop
 from ragen_envs.webshop.env import ShopError
 from ragen_envs.webshop.recorded import requests_of
 from ragen_envs.webshop.shoppers import scripted_shop_action
-from tests.support.ragen_envs.shop_recording import recording
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return recording(tmp_path / "il_trajs.jsonl")
+    """Episodes of the scripted rule on the original's pages, as the published file has those of people."""
+    env = WebShop(catalog="toy", parity=True, observation_mode="text_rich")
+    lines = []
+    for goal in range(3):
+        page, _ = env.reset(options={"goal": goal})
+        states, actions, over = [], [], False
+        while not over:
+            states.append(page)
+            actions.append(scripted_shop_action(env))
+            page, _, over, _, _ = env.step(actions[-1])
+        states[0] = states[0].replace("WebShop\n", "Amazon Shopping Game\n", 1)
+        others = {"available_actions": [[]] * len(actions), "action_idxs": [-1] * len(actions), "images": [0]}
+        lines.append(json.dumps({"states": states, "actions": actions, **others}))
+    path = tmp_path / "il_trajs.jsonl"
+    path.write_text("\n".join(lines) + "\n\n")
+    return path
 
 
 def test_an_episode_is_the_one_that_was_played_on_pages_as_they_are_today(path: Path) -> None:

@@ -1,36 +1,14 @@
-"""Servers for the client's tests: a real one in a thread of this process, and applications without a socket."""
+"""Servers for the client's tests: applications without a socket."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from waitress.server import create_server
 
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.remote import RemoteStore
 from webshop_server import create_app
 
 ADDRESS = "http://shop.test"
-
-
-@contextmanager
-def httpd(app: Any) -> Iterator[str]:
-    """A real server; it closes all connections when it stops."""
-    connections: dict[Any, Any] = {}
-    server = create_server(app, connections, host="127.0.0.1", port=0, threads=2, clear_untrusted_proxy_headers=True)
-    # How long it sleeps between looks, and so takes to stop. Given above, waitress would make it a whole number.
-    server.adj.asyncore_loop_timeout = 0.02
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.effective_port}"
-    finally:
-        server.task_dispatcher.shutdown()
-        for channel in list(connections.values()):
-            channel.close()
-        thread.join(timeout=10)
 
 
 def original(catalog: str = "synthetic", **arguments: Any) -> Any:
@@ -76,19 +54,11 @@ class Faulty:
             raise httpx.ReadError("cut", request=request)
         return response
 
-    def client(self) -> httpx.Client:
-        """A connection."""
-        return httpx.Client(transport=httpx.MockTransport(self.answer), base_url=ADDRESS)
-
 
 def connected(env: WebShop, app: Any) -> WebShop:
     """The environment, its address served by an application of this process, or by a `Faulty` one."""
     env.store = RemoteStore(ADDRESS)
-    made = app.client() if isinstance(app, Faulty) else _client(app)
+    faulty = httpx.MockTransport(app.answer) if isinstance(app, Faulty) else None
+    made = httpx.Client(transport=faulty or httpx.WSGITransport(app, raise_app_exceptions=False), base_url=ADDRESS)
     env.store._client = lambda: made
     return env
-
-
-def _client(app: Any) -> httpx.Client:
-    transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
-    return httpx.Client(transport=transport, base_url=ADDRESS)
