@@ -52,15 +52,13 @@ def test_order_is_drawn_per_seed_and_tells_no_role() -> None:
 TRAIN_PAIRS, TEST_PAIRS = NAME_SETS["ragen2-train"], NAME_SETS["ragen2-test"]
 
 
-def test_ragen_2_has_twelve_training_and_eight_test_pairs_without_a_common_name() -> None:
+def test_sets_of_names_have_no_name_in_common_and_draw_each_pair_as_often() -> None:
     assert (len(TRAIN_PAIRS), len(TEST_PAIRS)) == (12, 8)
     names = [name for pair in [*TRAIN_PAIRS, *TEST_PAIRS] for name in pair]
     assert len({name.casefold() for name in names}) == 40
     assert (TRAIN_PAIRS[0], TRAIN_PAIRS[-1]) == (["Teacher", "Trader"], ["Gardener", "Cryptominer"])
     assert TEST_PAIRS[0] == ["Receptionist", "Explorer"] and TEST_PAIRS[-1] == ["CivilServant", "StartupAccelerator"]
-
-
-def test_each_pair_of_a_set_is_drawn_as_often_and_keeps_its_roles() -> None:
+    # Each pair is drawn as often as another, and keeps its roles.
     env = gymnasium.make("ragen/Bandit-v0", names="ragen2-train").unwrapped
     assert isinstance(env, Bandit)
     drawn: Counter[tuple[str, str]] = Counter()

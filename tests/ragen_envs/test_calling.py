@@ -98,20 +98,17 @@ def test_null_for_lists_and_maps_is_none_of_them() -> None:
         assert foreign_tool("find", None, nothing, str).fault({}) is None
 
 
-def numbers() -> Any:
-    """Count."""
-    yield 1
-
-
-def starred(*numbers: int) -> None:
-    """Add."""
-
-
-def positional(number: int, /) -> None:
-    """Double."""
-
-
 def test_a_function_that_cannot_be_called_by_names_is_no_tool() -> None:
+    def numbers() -> Any:
+        """Count."""
+        yield 1
+
+    def starred(*numbers: int) -> None:
+        """Add."""
+
+    def positional(number: int, /) -> None:
+        """Double."""
+
     for function in (numbers, starred, positional):
         with pytest.raises(ToolSignatureError, match=r"is a generator|cannot be given by its name"):
             Tool.of(function)
@@ -272,29 +269,22 @@ def test_each_call_has_a_result(limits: dict[str, int], reply: str, results: str
     assert info["num_actions"] + info["actions_left"] == limits.get("max_actions", 10)
 
 
-async def later(number: int) -> int:
-    """Wait, then double.
+def test_a_tool_may_be_asynchronous_and_may_not_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def later(number: int) -> int:
+        """Wait, then double.
 
-    Args:
-        number: What.
-    """
-    await asyncio.sleep(0)
-    return 2 * number
+        Args:
+            number: What.
+        """
+        await asyncio.sleep(0)
+        return 2 * number
 
+    def leave() -> None:
+        """End the program."""
+        raise SystemExit(3)
 
-def leave() -> None:
-    """End the program."""
-    raise SystemExit(3)
-
-
-class Odd(Notes):
-    """Its tools end the program, or are asynchronous."""
-
-    tools = (later, leave)
-
-
-def test_a_tool_may_be_asynchronous_and_may_not_end_the_program() -> None:
-    env = turns(Odd())
+    monkeypatch.setattr(Notes, "tools", (later, leave))
+    env = turns()
     results = env.step(calls(("later", {"number": 2}), ("leave", {}), ("later", {"number": 3})))[4]["tool_results"]
     assert results == ("4", "Error: SystemExit: 3", "6")
 
@@ -304,13 +294,10 @@ def test_a_tool_may_be_asynchronous_and_may_not_end_the_program() -> None:
     assert asyncio.run(notebook()) == "8"  # within a running loop
 
 
-def test_a_result_is_cut_at_its_limit() -> None:
+def test_a_result_is_cut_at_its_limit_and_a_thought_may_be_asked_for() -> None:
     env = turns(Notes(max_result_length=60))
     message = env.step(calls(("write", {"text": "x" * 50, "times": 4}), ("read", {})))[4]["tool_results"][1]
     assert message == "x" * 38 + "\n[203 characters, cut]" and len(message) <= 60
-
-
-def test_a_thought_may_be_asked_for() -> None:
     env = turns(think=True)
     assert env.reply_prefix == "<think>"
     assert env.step(calls(("read", {})))[0] == "Error: the reply has no thought before its calls"

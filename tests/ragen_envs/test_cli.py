@@ -39,9 +39,7 @@ def test_replies_show_the_messages_of_agent_turns_to_the_letter(
         ("baselines Blackjack-v1", ["Blackjack-v1 has no time limit", "--max_actions"]),
     ],
 )
-def test_a_mistake_is_told_with_the_value(
-    capsys: pytest.CaptureFixture[str], arguments: str, words: list[str]
-) -> None:
+def test_a_mistake_is_told_with_the_value(capsys: pytest.CaptureFixture[str], arguments: str, words: list[str]) -> None:
     try:
         status = main(arguments.split())
     except SystemExit as stopped:

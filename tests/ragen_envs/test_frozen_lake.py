@@ -90,15 +90,13 @@ def success_probability(lake: Lake, start: int, actions: int) -> float:
     return value(start, actions)
 
 
-def test_horizon_is_the_true_one() -> None:
+def test_the_best_action_is_best_for_the_actions_left() -> None:
     lake = Lake(3, "__G" + "_O_" + "___", 0.8)
     assert [ACTIONS[lake_policy(lake, 16)[left - 1, 1]] for left in (1, 16)] == ["Right", "Up"]
     # By hand, on tile 1 with the hole below: Right reaches the goal with .8, but slips into the hole with .1.
     # Up cannot: it stays (.8) or slips to the goal or to the left (.1 each). With time, patience is better.
     assert success_probability(lake, 1, 1) == pytest.approx(0.8)
-
-
-def test_best_action_is_best_for_the_actions_left() -> None:
+    # So for each number of actions left.
     env = FrozenLake(success_rate=0.8)
     for seed in range(40):
         env.reset(seed=seed)

@@ -7,41 +7,32 @@ from ragen_envs.reply_format import SEPARATOR, TAGS, ReplyFormat
 
 
 @pytest.mark.parametrize(
-    ("reply", "actions"),
+    ("think", "reply", "actions"),
     [
-        ("<think>go</think><answer>Left || Up</answer>", ("Left", "Up")),
-        ("well <think>go</think>\n \t<answer> Left||Up\n</answer> bye <answer>Down</answer>", ("Left", "Up")),
-        ("<think>a\nb</think><answer>\nLeft\n</answer>", ("Left",)),
-        ("<think></think><answer>Left || </answer>", ("Left",)),
-        ("<think>x</think><answer></answer>", ()),
-        ("<think>x</think><answer> || || </answer>", ()),
-        ("<think>a</think> so <answer>Up</answer><think>b</think><answer>Left</answer>", ("Left",)),
-        ("<think>a<think>b</think><answer>Up</answer>", ("Up",)),
-        ("<answer>Left</answer>", None),
-        ("<think>x</think>", None),
-        ("<think>x</think><answer>Left", None),
-        ("<think>x<answer>Left</answer></think>", None),
-        ("</think><answer>Left</answer><think>", None),
-        ("", None),
+        (True, "<think>go</think><answer>Left || Up</answer>", ("Left", "Up")),
+        (True, "well <think>go</think>\n \t<answer> Left||Up\n</answer> bye <answer>Down</answer>", ("Left", "Up")),
+        (True, "<think>a\nb</think><answer>\nLeft\n</answer>", ("Left",)),
+        (True, "<think></think><answer>Left || </answer>", ("Left",)),
+        (True, "<think>x</think><answer></answer>", ()),
+        (True, "<think>x</think><answer> || || </answer>", ()),
+        (True, "<think>a</think> so <answer>Up</answer><think>b</think><answer>Left</answer>", ("Left",)),
+        (True, "<think>a<think>b</think><answer>Up</answer>", ("Up",)),
+        (True, "<answer>Left</answer>", None),
+        (True, "<think>x</think>", None),
+        (True, "<think>x</think><answer>Left", None),
+        (True, "<think>x<answer>Left</answer></think>", None),
+        (True, "</think><answer>Left</answer><think>", None),
+        (True, "", None),
+        (False, "<answer>Left || Up</answer>", ("Left", "Up")),
+        (False, "I think <answer>Left</answer> or <answer>Up</answer>", ("Left",)),
+        (False, "<think>x</think><answer>Up</answer>", ("Up",)),
+        (False, "Left", None),
+        (False, "<answer>Left", None),
+        (False, "</answer><answer>", None),
     ],
 )
-def test_grammar_with_thought(reply: str, actions: tuple[str, ...] | None) -> None:
-    assert ReplyFormat(think=True).read(reply) == actions
-
-
-@pytest.mark.parametrize(
-    ("reply", "actions"),
-    [
-        ("<answer>Left || Up</answer>", ("Left", "Up")),
-        ("I think <answer>Left</answer> or <answer>Up</answer>", ("Left",)),
-        ("<think>x</think><answer>Up</answer>", ("Up",)),
-        ("Left", None),
-        ("<answer>Left", None),
-        ("</answer><answer>", None),
-    ],
-)
-def test_grammar_without_thought(reply: str, actions: tuple[str, ...] | None) -> None:
-    assert ReplyFormat(think=False).read(reply) == actions
+def test_grammar(think: bool, reply: str, actions: tuple[str, ...] | None) -> None:
+    assert ReplyFormat(think).read(reply) == actions
 
 
 @pytest.mark.parametrize("think", [True, False])

@@ -50,9 +50,7 @@ def test_every_kind_of_push_has_its_reward(load) -> None:
     observation, reward, _, _, info = env.step("Up")
     assert (reward, info["pushed"]) == (pytest.approx(-0.1), False)  # the box above stands against the wall
     assert observation.splitlines()[1:3] == ["#__√√O#", "#__PX_#"]
-
-
-def test_pushing_off_a_target_costs_one_and_sideways_nothing(load) -> None:
+    # Off a target costs one, and from target to target nothing.
     env = load("########\n#@*. $ #\n########\n")
     assert env.step("Right")[1] == pytest.approx(-0.1)  # from target to target
     assert env.step("Right")[1] == pytest.approx(-1.1)  # off it
@@ -122,14 +120,10 @@ def test_levels_that_cannot_be_played_are_named(tmp_path: Path) -> None:
             read(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    "text", ["7#\n#@$-.-#\n7#", "7#|#@$1-.1-#|7#", "#######\n#pb . #\n#######", "#######|#@$ . #|#######|"]
-)
-def test_other_spellings_of_a_level(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text) == read(tmp_path, CORRIDOR)
-
-
-def test_a_box_on_its_target_that_nobody_reaches_is_wall(tmp_path: Path) -> None:
+def test_other_spellings_of_a_level(tmp_path: Path) -> None:
+    for text in ("7#\n#@$-.-#\n7#", "7#|#@$1-.1-#|7#", "#######\n#pb . #\n#######", "#######|#@$ . #|#######|"):
+        assert read(tmp_path, text) == read(tmp_path, CORRIDOR), text
+    # A box on its target that nobody reaches is wall.
     (room,) = read(tmp_path, "#########\n#@$ . #*#\n#########")
     assert (room.boxes, room.board.targets) == ({9 + 2}, {9 + 4})
 
