@@ -36,7 +36,7 @@ def test_our_own_environments_have_no_fault(env_id: str) -> None:
 
 
 def test_the_command_prints_a_table_and_tells_by_its_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [kind] = [kind for kind, line, _ in PLANTED if line == "any string"][:1]
+    kind = next(kind for kind, line, _ in PLANTED if line == "any string")
     file = tmp_path / "lines.json"
     assert main(["check", id_of(kind), "--episodes", "8", "--json", str(file)]) == 1
     printed, found = capsys.readouterr().out, json.loads(file.read_text(encoding="utf-8"))

@@ -51,14 +51,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpTools]:
     assert gone(pids), "the server or its child was left behind"
 
 
-def test_tools_are_those_of_the_server(shared: McpTools) -> None:
+def test_an_episode_errors_and_the_next_episode(shared: McpTools) -> None:
     tools = {each["function"]["name"]: each["function"] for each in shared.schemas}
     assert list(tools) == ["add", "read", "fail", "sleep", "garble", "learn", "stop"]
     assert tools["add"]["description"].startswith("Add a number to the counter.")
     assert tools["add"]["parameters"]["required"] == ["number"]
-
-
-def test_an_episode_errors_and_the_next_episode(shared: McpTools, tmp_path: Path) -> None:
     env = ToolTurns(shared, max_turns=20, max_actions=20)
     message, _ = env.reset(seed=0)
     assert message.endswith("Bring the counter to 6.")

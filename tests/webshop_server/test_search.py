@@ -129,16 +129,8 @@ def test_lengths_are_as_coarse_as_a_byte() -> None:
 
 
 def test_document_text_is_that_of_the_original() -> None:
-    shirt = Product(
-        "X",
-        "A Shirt",
-        "fashion",
-        "q",
-        "p",
-        "Soft.",
-        ("First", "Second"),
-        options={"color": ("red", "b"), "size": ("s",)},
-    )
+    options = {"color": ("red", "b"), "size": ("s",)}
+    shirt = Product("X", "A Shirt", "fashion", "q", "p", "Soft.", ("First", "Second"), options=options)
     assert document_text(shirt) == "a shirt soft. first color: red, b, and size: s"
     assert document_text(product("X", "Hat")) == "hat   "
 

@@ -1,9 +1,8 @@
 """Programs: sessions with rules of their own, whose pages carry the store's answer."""
 
 import json
-import re
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +58,11 @@ def test_a_whole_episode(client: FlaskClient) -> None:
 
 def test_nothing_of_the_goal_is_carried_before_the_purchase(client: FlaskClient) -> None:
     goal = open_shop("toy").goal(7)
-    pages = [client.get("/secret?goal=7").text, act(client, "secret", "search[zzz]").text]
-    for text in pages:
-        told = json.dumps(carried_in(text))
+    for page in (client.get("/secret?goal=7"), act(client, "secret", "search[zzz]")):
+        told = json.dumps(carried(page))
         assert goal.asin not in told and str(goal.price_upper) not in told.replace(goal.instruction, "")
     plain = client.get("/fixed_7").text
     assert 'id="webshop"' not in plain and act(client, "fixed_7", "search[shoe]").status_code == 400
-
-
-def carried_in(html: str) -> Any:
-    found = re.search(r'id="webshop">([^<]*)<', html)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def test_no_product_can_break_out_of_the_element(file: Path) -> None:
@@ -126,15 +118,8 @@ def test_two_purchases_at_once_are_one(app: Flask) -> None:
     act(client, "twice", "search[shoe shirt mug blue]")
     asin = carried(act(client, "twice", "search[shoe]"))["available_actions"][1][-1]
     act(client, "twice", f"click[{asin}]")
-    answers = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(carried(act(app.test_client(), "twice", "click[buy now]"))))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: carried(act(app.test_client(), "twice", "click[buy now]")), range(8)))
     assert [answer["done"] for answer in answers] == [True] * 8
     assert sorted(answer["valid"] for answer in answers) == [*[False] * 7, True]
 

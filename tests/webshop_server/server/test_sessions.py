@@ -2,9 +2,8 @@
 
 import multiprocessing
 import os
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,14 +52,6 @@ def test_the_least_recently_used_make_room(file: Path) -> None:
         sessions.update("b")
 
 
-def at_once(do: Callable[[], object]) -> None:
-    threads = [threading.Thread(target=do) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
     sessions = Sessions(file)
     sessions.put("a", Episode(0))
@@ -69,7 +60,8 @@ def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
         time.sleep(0.002)
         return more(one)
 
-    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: sessions.update("a", slow), range(20)))
     assert sessions.update("a") == Episode(20)
 
 
