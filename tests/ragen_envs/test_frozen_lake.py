@@ -28,9 +28,7 @@ def test_play_follows_the_transitions(action: str, success_rate: float) -> None:
     env.reset(seed=0)
     env.step("Down")
     n = 1500
-    counts = np.zeros(9)
-    start = 0
-    expected = np.zeros(9)
+    start, counts, expected = 0, np.zeros(9), np.zeros(9)
     for probability, tile in env.lake.transitions(start, action):
         expected[tile] += probability
     slips = 0

@@ -214,13 +214,12 @@ def test_backward_play_against_the_rules_one_call_a_state(search_depth: int) -> 
     assert outcomes[1, False] > 5 and (outcomes[2, False] > 5 or search_depth == 4)  # two pulls move no second box
 
 
-def moves_to_solve(room: Room) -> int | None:
+def moves_to_solve(room: Room) -> int:
     """Fewest moves, by breadth-first search over the whole state space, with no pruning at all."""
     board = room.board
     layer, seen, moves = {(room.player, room.boxes)}, {(room.player, room.boxes)}, 0
-    while layer:
-        if any(boxes == board.targets for _, boxes in layer):
-            return moves
+    while not any(boxes == board.targets for _, boxes in layer):
+        assert layer
         reached = set()
         for player, boxes in layer:
             for offset in board.offsets:
@@ -232,7 +231,7 @@ def moves_to_solve(room: Room) -> int | None:
         layer = reached - seen
         seen |= layer
         moves += 1
-    return None
+    return moves
 
 
 @pytest.mark.parametrize(("size", "boxes", "count"), [((6, 6), 1, 200), ((6, 7), 2, 60), ((6, 6), 3, 15)], ids=str)

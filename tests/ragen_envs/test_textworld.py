@@ -35,10 +35,7 @@ def test_an_episode_by_hand() -> None:
     assert (info["action_is_valid"], info["action_is_effective"]) == (True, False)
     assert env.step("fly to the moon")[0] == looked  # not a command: nothing changes
     assert env.step(env.scene.plan[0])[4]["action_is_effective"]
-
-
-def test_the_oracle_needs_the_quests_length_and_the_end_pays_one() -> None:
-    env = TextWorld(**SMALL)
+    # The oracle needs as many commands as the quest has, and the end pays one.
     for seed in range(4):
         env.reset(seed=seed)
         results = [env.step(best_action(env, 10)) for _ in range(2)]
@@ -58,13 +55,11 @@ print(games.game_file("w1-o1-q1", 3))
 
 def test_two_processes_make_a_game_once_and_both_find_it_whole(tmp_path: Path) -> None:
     """Two processes that hash strings differently; the same game as in the user's cache, byte for byte."""
+    places = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(tmp_path)}
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", CODE],
-            env={
-                **os.environ,
-                **{"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(tmp_path)},
-            },
+            env={**os.environ, "PYTHONHASHSEED": seed, **places},
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -25,13 +25,8 @@ def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
     """By hand: the kind is right, none of the attributes, the price is: 1 · (0 + 1) / (attributes + 1)."""
     shop = TOY.shop
     goal = shop.goal(0)
-    wrong = next(
-        product
-        for product in shop.catalog.products()
-        if product.query == goal.query
-        and product.price < goal.price_upper
-        and not set(product.attributes) & set(goal.attributes)
-    )
+    alike = (one for one in shop.catalog.products() if one.query == goal.query and one.price < goal.price_upper)
+    wrong = next(one for one in alike if not set(one.attributes) & set(goal.attributes))
     env.step(search_for(wrong.title))
     env.step(f"click[{wrong.asin.lower()}]")
     observation, reward, terminated, truncated, info = env.step("click[buy now]")
@@ -50,11 +45,9 @@ def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> 
     asins = env.step("search[shoe]")[-1]["available_actions"].buyable
     assert len(asins) == 10 and not env.step("buy[now]")[-1]["action_is_valid"]
     clicked = [env.step(f"click[{asins[1]}]"), env.step("click[buy now]")][-1]
-    for actions in (
-        (f"buy[{asins[1].upper()}]",),
-        (f"click[{asins[1]}]", "click[features]", f"buy[ {asins[1]} ]"),
-        (f"click[{asins[1]}]", "buy[now]"),
-    ):
+    opened = f"click[{asins[1]}]"
+    later = [opened, "click[features]", f"buy[ {asins[1]} ]"]
+    for actions in ([f"buy[{asins[1].upper()}]"], later, [opened, "buy[now]"]):
         env.reset(options={"goal": 0})
         env.step("search[shoe]")
         assert [env.step(action) for action in actions][-1] == clicked
