@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -26,7 +25,6 @@ from webshop_server.goals.reward import (
     score,
 )
 from webshop_server.goals.tiers import EventKind, Progress, TierEvent, nearness, pay, tier
-from webshop_server.store.shop import Shop, open_shop
 
 
 def test_a_match_is_rounded_before_it_is_compared() -> None:
@@ -181,18 +179,10 @@ def test_a_choice_meets_the_option_of_its_name() -> None:
     assert options_met(other, {"upper": "red", "lower": "blue"}, wanted) == (True, True)
 
 
-@pytest.fixture(scope="module")
-def generated() -> Shop:
-    return open_shop("synthetic")
-
-
-def test_a_phrase_counts_on_neighbouring_shelves(generated: Shop) -> None:
-    first = generated.goal(0)
-    product = replace(generated.catalog.product(first.asin), asin="B0", query="desk lamps")
-
+def test_a_phrase_counts_on_neighbouring_shelves() -> None:
     def right(at: str, wanted: str, query: str = "desk lamps") -> bool:
-        goal = replace(first, query=query, product_category=wanted)
-        return nearness(replace(product, product_category=at), goal) == 1
+        product = dataclasses.replace(SHIRT, asin="B0", query="desk lamps", product_category=at)
+        return nearness(product, goal(query=query, product_category=wanted)) == 1
 
     assert right("Home › Lighting › Lamps › Floor Lamps", "Home › Lighting › Lamps › Desk Lamps")
     assert right("Home › Lighting › Lamps", "Home › Lighting › Lamps › Desk Lamps")
