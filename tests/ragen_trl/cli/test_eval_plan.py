@@ -62,6 +62,8 @@ def test_without_env_a_model_plays_where_it_was_trained(tmp_path: Path) -> None:
         assert (found.spec.env, dict(found.spec.kwargs)) == (LAKE, {"size": 5})
     with pytest.raises(OptionError, match="trained in ragen/Bandit-v0 and ragen/FrozenLake-v0; say with --env"):
         plan("--model", lake, bandit)
+    with pytest.raises(OptionError, match="samples_per_start is -1; it must be in"):
+        plan("--model", lake, "--samples_per_start", "-1")
 
 
 def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_path: Path) -> None:

@@ -87,21 +87,12 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     assert "loss_type was 'grpo', now 'dapo'" in error
 
 
-@pytest.fixture(scope="module")
-def bandit_player(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The embedded model after a warm start in Bandit."""
-    folder = tmp_path_factory.mktemp("bandit") / "start"
-    options = ["--env", "ragen/Bandit-v0", "--demonstrations", "768", "--demo_batch_size", "16"]
-    assert main(["warm-start", *options, "--output_dir", str(folder)]) == 0
-    return str(folder)
-
-
 def test_the_ppo_form_with_options_from_yaml_and_command_line(
-    bandit_player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The critic of the embedded model needs a learning rate of its size: at a big model's 1e-5 it stays at 0."""
     config = tmp_path / "run.yaml"
-    config.write_text(f"env: ragen/Bandit-v0\nmodel: {bandit_player}\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
+    config.write_text("env: ragen/Bandit-v0\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
     options = ["--config", str(config), "--max_steps", "4", "--per_device_train_batch_size", "16"]
     options += ["--algo", "starpo", "--advantage", "gae", "--save_steps", "4"]
     assert train(tmp_path / "run", *options) == 0

@@ -58,11 +58,6 @@ def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name
     assert micro_batches / found["gradient_accumulation_steps"] == updates
 
 
-def test_the_command_line_wins_over_a_preset() -> None:
-    found = read("--learning_rate", "3e-6", **preset("ragen"))
-    assert [found[name] for name in ("learning_rate", "advantage")] == [3e-6, "gae"]
-
-
 def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_path: Path) -> None:
     """A warm-started folder was once trained with the options of a model 5000 times as large, and learnt nothing."""
     own = str(tmp_path / "own")

@@ -1,6 +1,5 @@
 """Thoughts and likeness of replies, by hand; the mutual information of thoughts and prompts, by slow loops."""
 
-import math
 from typing import Any
 
 import pytest
@@ -60,26 +59,6 @@ def test_the_echo_is_within_groups() -> None:
 
 
 # The mutual information of thoughts and prompts
-
-
-def slow(logprobs: list[list[float]], lengths: list[int], own: list[int]) -> tuple[float, float]:
-    """The equations, thought by thought: nats per token, nats per thought."""
-    per_thought = []
-    for row, place in zip(logprobs, own, strict=True):
-        per_thought.append(row[place] - math.log(sum(math.exp(value) for value in row) / len(row)))
-    per_token = [value / length for value, length in zip(per_thought, lengths, strict=True)]
-    return sum(per_token) / len(own), sum(per_thought) / len(own)
-
-
-def test_the_equation_agrees_with_a_slow_loop() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logprobs = -5 * torch.rand(6, 3, generator=generator, dtype=torch.float64)
-    lengths, own = [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 2, 2]
-    found = prompt_dependence(logprobs, torch.tensor(lengths), torch.tensor(own))
-    expected = slow(logprobs.tolist(), lengths, own)
-    assert (found["mi"], found["mi_sequence"]) == pytest.approx(expected, abs=1e-9)
-    entropies = found["mi_marginal_entropy"] - found["mi_conditional_entropy"]
-    assert entropies == pytest.approx(found["mi_sequence"], abs=1e-12)
 
 
 def mistral() -> PreTrainedModel:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl import StarPOTrainer
 from ragen_trl.policies import vllm
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -139,50 +138,26 @@ OFF: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+@pytest.mark.parametrize(
+    ("loss_type", "mode", "beyond"), [("grpo", "token_truncate", 3.0), ("dapo", "token_mask", 0.0)]
+)
 def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, mode: str, beyond: float
 ) -> None:
     """An engine that calls all tokens half as likely as they are: ratio 2, twice the step; beyond 3 it is cut off."""
-    steps = {}
+    steps, logs = {}, []
+    options = {**OFF, "loss_type": loss_type, "vllm_importance_sampling_mode": mode}
     for offset in (0.0, math.log(0.5), math.log(0.1)):
-        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **OFF)
+        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), **options)
         fake_of(trainer).offset = offset
         steps[offset] = step(trainer)
         sampled, trained = (trainer.state.log_history[0][f"filter/trajectories_{kind}"] for kind in ("sampled", "used"))
         assert trained < sampled
+        logs.append(trainer.state.log_history[0])
+    assert [row["sampling/importance_sampling_ratio/mean"] for row in logs] == pytest.approx([1, 2, beyond], rel=1e-3)
+    assert [row["sampling/ratio_cut_share"] for row in logs] == [0.0, 0.0, 1.0]
     exact, doubled, capped = steps.values()
     assert max(float(value.abs().max()) for value in exact.values()) > 1e-3
     for name, value in exact.items():
         torch.testing.assert_close(doubled[name], 2 * value, rtol=1e-3, atol=1e-6)
-        torch.testing.assert_close(capped[name], 3 * value, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
-def test_ratios_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """Exp of the trainer's minus the sampler's log-probability, of tokens or summed over a trajectory, with bounds."""
-    seen: list[dict[str, Any]] = []
-
-    class Keeps(StarPOTrainer):
-        def _add_scores(self, batch: dict[str, Any]) -> None:
-            super()._add_scores(batch)
-            seen.append(dict(batch))
-
-    bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
-    options = {"vllm_importance_sampling_mode": mode, "max_steps": 1, "max_reply_length": 3, **bounds}
-    options["sampler_check"] = "warn"  # an engine that is so far off would stop the run
-    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=Keeps, **options)
-    fake_of(trainer).offset = -0.2 if "token" in mode else -0.03
-    trainer.train()
-    (batch,) = seen
-    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
-    differences = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).masked_fill(~mask, 0.0)
-    exact = differences.exp() if "token" in mode else differences.sum(dim=1, keepdim=True).exp()
-    outside = (exact < 0.9) | (exact > 1.1)
-    expected = exact.masked_fill(outside, 0.0) if "mask" in mode else exact.clamp(0.9, 1.1)
-    used = mask if "token" in mode else slice(None)
-    torch.testing.assert_close(batch["importance_sampling_ratio"][used], expected[used])
-    assert outside[used].any()
-    row = trainer.state.log_history[0]
-    assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(expected[used].mean().item())
-    assert row["sampling/ratio_cut_share"] == pytest.approx(outside[used].float().mean().item())
+        torch.testing.assert_close(capped[name], beyond * value, rtol=1e-3, atol=1e-6)

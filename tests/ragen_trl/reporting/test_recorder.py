@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import ragen_trl.reporting.recorder
 from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, recordings, spread_steps
 from ragen_trl.training.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, rollout_of, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, parameters, rollout_of, small_trainer
 
 PROMPT, REPLY, END = TOKENIZER.encode("é?"), TOKENIZER.encode("é!"), TOKENIZER.eos_token_id
 
@@ -99,8 +100,10 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
 def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, max_steps=3)
     trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
-    last = LastRollout(trainer)
+    last, unseen = LastRollout(trainer), small_trainer(tmp_path / "unseen", max_steps=3)
     trainer.train()
+    unseen.train()  # observers change no step
+    assert all(torch.equal(value, parameters(unseen)[name]) for name, value in parameters(trainer).items())
     assert [path.name for path in recordings(tmp_path)] == ["step-000001.json.gz", "step-000003.json.gz"]
     content = read(tmp_path)
     assert len(content["trajectories"]) == len(last.played) == 8

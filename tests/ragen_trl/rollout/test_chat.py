@@ -86,19 +86,6 @@ def test_the_environment_writes_the_templates_own_text(name: str, prefix: str) -
     assert text(tokenizer, turns[2].prompt_ids) == between(OBSERVATIONS[2]) + prefix
 
 
-@each_prefix
-@each_family
-def test_the_mask_covers_exactly_the_sampled_tokens(name: str, prefix: str) -> None:
-    trajectory = converse(Chat(TOKENIZERS[name], reply_prefix=prefix))
-    expected: list[int] = []
-    for turn, sampled in zip(trajectory.turns, (5, 4, 5), strict=True):
-        expected += [0] * len(turn.prompt_ids) + [1] * sampled
-    assert list(trajectory.action_mask) == expected
-    sampled_ids = [i for i, bit in zip(trajectory.token_ids, trajectory.action_mask, strict=True) if bit]
-    assert sampled_ids == [i for turn in trajectory.turns for i in turn.reply_ids]
-    assert [turn.cut for turn in trajectory.turns] == [False, True, False]
-
-
 @pytest.mark.parametrize(
     ("template", "system_prompt"),
     [(FORGETTING_THOUGHTS, None), (TRAVELLING_SYSTEM, "Be brief."), (COUNTING_TURNS, None)],

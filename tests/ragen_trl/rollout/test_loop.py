@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -81,28 +82,23 @@ class Shelf:
 
 
 def test_rows_that_wait_begin_as_others_finish() -> None:
-    envs, talker = quizzes((2, 1, 3, 1, 2)), Talker()
-    trajectories = play(envs, talker, starts(5), batch_size=2)
-    assert talker.seeds == [30, 31, 32, 33, 34]
-    assert talker.asked == [[0, 1], [0, 2], [2, 3], [2, 4], [4]]
-    assert talker.ended == [[1], [0], [3], [2], [4]]
-    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 3, 1, 2]
-    assert [trajectory.seed for trajectory in trajectories] == [10, 11, 12, 13, 14]
-    assert [trajectory.turns[0].reply for trajectory in trajectories] == [f"row {row}" for row in range(5)]
-
-
-def test_an_environment_is_reset_when_its_turn_has_come() -> None:
-    """One that a server holds would otherwise idle until a place is free."""
-    envs = quizzes((1, 1, 1))
-    begun: list[int] = []
+    """And no environment is reset before: one that a server holds would idle until a place is free."""
+    envs, begun = quizzes((2, 1, 3, 1, 2)), []
 
     class Watching(Talker):
         def reply(self, requests: Sequence[Request]) -> list[Reply]:
             begun.append(sum(len(env.resets) for env in envs))
             return super().reply(requests)
 
-    play(envs, Watching(), starts(3), batch_size=1)
-    assert begun == [1, 2, 3]
+    talker = Watching()
+    trajectories = play(envs, talker, starts(5), batch_size=2)
+    assert talker.seeds == [30, 31, 32, 33, 34]
+    assert talker.asked == [[0, 1], [0, 2], [2, 3], [2, 4], [4]]
+    assert begun == [2, 3, 4, 5, 5]
+    assert talker.ended == [[1], [0], [3], [2], [4]]
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 3, 1, 2]
+    assert [trajectory.seed for trajectory in trajectories] == [10, 11, 12, 13, 14]
+    assert [trajectory.turns[0].reply for trajectory in trajectories] == [f"row {row}" for row in range(5)]
 
 
 def test_seeds_reach_the_environment_and_the_dice_and_are_recorded() -> None:
@@ -119,15 +115,8 @@ def test_an_end_keeps_gymnasiums_meaning(truncates: bool) -> None:
     assert (trajectory.terminated, trajectory.truncated) == (not truncates, truncates)
     assert trajectory.limit == ("turns" if truncates else "")
     assert [(turn.observation, turn.reward) for turn in trajectory.turns] == [("0xxx", 1.0), ("1xxxx", 2.0)]
-
-
-def test_a_truncated_episode_knows_what_would_have_been_shown_next() -> None:
-    """A critic reads it to say what the rest was worth."""
-    (cut,) = play([Quiz(2, truncates=True, padding=1)], Talker(), starts(1))
-    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "2xxx"))  # the question after the last answer
-    (over,) = play([Quiz(2, padding=1)], Talker(), starts(1))
-    assert over.next_prompt_ids == ()
-    assert cut.token_ids == over.token_ids
+    # The question after the last answer: a critic reads it to say what the rest was worth.
+    assert trajectory.next_prompt_ids == (tuple(CHAT.extend(5, "2xxxxx")) if truncates else ())
 
 
 def test_what_would_have_been_shown_next_closes_a_turn_that_the_policy_left_open() -> None:
@@ -222,17 +211,11 @@ def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     assert error.endswith("ConnectionError: nobody answers at 2\n")
     assert "error" not in crashed.turns[0].info
     assert shelf.failed == [(envs[1], "crash")]
-
-
-def test_a_failed_turn_has_its_tokens_and_nothing_to_be_valued_behind_it() -> None:
-    (crashed,) = play([Faulty(3, crashes=[2])], Talker(), starts(1))
-    (whole,) = play([Quiz(3)], Talker(), starts(1))
-    assert crashed.turns[1].prompt_ids == whole.turns[1].prompt_ids
-    assert (crashed.turns[1].reply_ids, crashed.turns[1].logprobs) == ((5, 5, 5), (-1.0, -1.0, -1.0))
-    assert (crashed.turns[1].observation, crashed.turns[1].state) == ("1xxxx", "1xxxx")
-    assert crashed.token_ids == whole.token_ids[: len(crashed.token_ids)]
-    assert crashed.next_prompt_ids == ()
-    assert not crashed.success
+    # The failed turn has its tokens, and there is nothing to be valued behind it.
+    same = {"reply": "row 0", "reward": 2.0, "info": healthy.turns[1].info}
+    assert replace(crashed.turns[1], **same) == healthy.turns[1]
+    assert crashed.token_ids == healthy.token_ids[: len(crashed.token_ids)]
+    assert (crashed.next_prompt_ids, crashed.success) == ((), False)
 
 
 def test_a_step_over_its_time_ends_its_episode_and_no_other(gate: Event) -> None:

@@ -1,4 +1,4 @@
-"""Pairs of runs that take the same step: micro-batches, padding, resuming, and rows that are parts of trajectories."""
+"""Pairs of runs that take the same step: micro-batches, resuming, and rows that are parts of trajectories."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.training import scoring
 from tests.support.ragen_trl import astar_runs
@@ -66,22 +65,6 @@ def test_two_updates_on_one_rollout_do_not_depend_on_the_split(tmp_path: Path) -
     deviations = [run.state.log_history[1]["sampling/ratio_deviation_max"] for run in (whole, split)]
     assert deviations[0] > 1e-3  # the second is off-policy
     assert deviations[1] == pytest.approx(deviations[0], rel=1e-3)
-
-
-class Padded(StarPOTrainer):
-    """Adds columns of padding on both sides of prompt and completion."""
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        for key in ("prompt_ids", "prompt_mask"):
-            inputs[key] = torch.nn.functional.pad(inputs[key], (7, 0))
-        for key in ("completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps"):
-            inputs[key] = torch.nn.functional.pad(inputs[key], (0, 7))
-        return super()._compute_loss(model, inputs)
-
-
-def test_padding_on_either_side_changes_nothing(tmp_path: Path) -> None:
-    plain, wide = (small_trainer(tmp_path, lottery(), trainer=kind, **STEP) for kind in (StarPOTrainer, Padded))
-    assert_same_step(step(plain), step(wide))
 
 
 @pytest.mark.parametrize("num_train_seeds", [None, 3])
@@ -157,6 +140,8 @@ def test_a_regression_adds_up_the_rows_of_a_trajectory(tmp_path: Path, changes: 
         steps.append(step(made))
         logs.append(made.state.log_history[:2])
     assert_same_step(*steps)
+    made = astar(tmp_path / "wide", draws(), window_turns=3, per_device_train_batch_size=4, **options, **changes)
+    assert all(torch.equal(value, steps[0][name]) for name, value in step(made).items())  # a window that never slides
     assert abs(logs[0][1]["astar/log_ratio"]) > 1e-3
     for key in ("loss", "grad_norm", "entropy", "kl", "astar/log_ratio", "astar/residual", "astar/residual_squared"):
         for whole, rows in zip(*logs, strict=True):
