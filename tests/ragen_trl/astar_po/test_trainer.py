@@ -11,8 +11,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.errors import NotFiniteError, OptionError
-from tests.support.ragen_trl.astar_runs import STEP, Spy, astar, draws, gradient, log_likelihood, stored
-from tests.support.ragen_trl.equivalence import assert_same_step, step, timeless
+from tests.support.ragen_trl.astar_runs import Spy, astar, draws, gradient, log_likelihood, stored
+from tests.support.ragen_trl.equivalence import STEP, assert_same_step, step, timeless
 from tests.support.ragen_trl.fake_vllm import LORA, fake_of, vllm_trainer
 from tests.support.ragen_trl.references import change, logits, reference_logits
 from tests.support.ragen_trl.trainers import (

@@ -179,26 +179,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def test_a_model_behind_an_api_stands_between_random_and_oracle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with OpenAIServer(risky, key=KEY) as server:
-        assert ask(server, tmp_path) == 0
-        endpoint = f"{server.url}/chat/completions"
-    results = summary(tmp_path)["results"]
-    assert list(results) == ["random", NAME, "oracle"]
-    found = results[NAME]
-    assert (found["n"], found["success"], found["left_out"], found["failures"]) == (8, 1.0, 0, {})
-    counts = summary(tmp_path)["api"]
-    assert counts["endpoint"] == endpoint
-    assert (counts["requests"], counts["retries"], counts["answers"]) == (8, 0, 8)
-    assert (counts["prompt_tokens"], counts["completion_tokens"]) == (80, 24)
-    assert results["random"]["success"] < 1.0
-    out = capsys.readouterr().out
-    assert f"{NAME}: success 1.000 [0.676, 1.000] (n=8)" in out
-    assert "API: 8 requests, 0 retries, 0 failures, 8 answers, 80 prompt tokens, 24 completion tokens" in out
-
-
 def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,11 +195,14 @@ def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
         assert reason.startswith("ApiError")
         assert "HTTP 503: overloaded" in reason
         assert count == 1
+        assert list(summary(tmp_path)["results"]) == ["random", NAME, "oracle"]
         counts = summary(tmp_path)["api"]
-        assert (counts["requests"], counts["retries"], counts["failures"]) == (9, 1, 1)
+        assert counts["endpoint"] == f"{server.url}/chat/completions"
+        assert (counts["requests"], counts["retries"], counts["failures"], counts["answers"]) == (9, 1, 1, 7)
+        assert (counts["prompt_tokens"], counts["completion_tokens"]) == (70, 21)
         out = capsys.readouterr().out
-        assert "(n=7, 1 left out after failures)" in out
-        assert "1 x ApiError" in out
+        assert "(n=7, 1 left out after failures)" in out and "1 x ApiError" in out
+        assert "API: 9 requests, 1 retries, 1 failures, 7 answers, 70 prompt tokens, 21 completion tokens" in out
         poisoned[0] = False
         assert ask(server, tmp_path) == 0
         assert len(server.asked) == 10

@@ -1,6 +1,5 @@
 """The commands as a user types them: a whole small run, stopping and going on, and every mistake we know of."""
 
-import errno
 import json
 import os
 import signal
@@ -175,25 +174,6 @@ def test_a_mistake_gets_one_line_with_the_value(
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ")
     assert all(word in error for word in words), error
-
-
-@pytest.mark.usefixtures("no_page")
-def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint fails in the middle; the next run goes on from the one before it."""
-    save = Trainer._save_optimizer_and_scheduler
-
-    def full(self: Trainer, folder: str) -> None:
-        if folder.endswith("checkpoint-3"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        save(self, folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_optimizer_and_scheduler", full)
-        with pytest.raises(OSError, match="No space left on device"):
-            train(tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoint-3" / "model.safetensors").exists()  # half a checkpoint
-    assert train(tmp_path / "run") == 0
-    assert "checkpoint-2" in capsys.readouterr().out
 
 
 def start_run(folder: Path, wait_for: str) -> subprocess.Popen[str]:

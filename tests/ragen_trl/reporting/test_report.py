@@ -2,7 +2,6 @@
 
 import base64
 import copy
-import gzip
 import hashlib
 import json
 import re
@@ -198,44 +197,14 @@ def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
     assert "--hub_token *** --seed 1" in html
 
 
-# Recorded trajectories inside the page: they are as on disk, and nothing gets out of its block
+# Recorded trajectories inside the page: they are as on disk, in base64
 
 
-HOSTILE = (
-    "</script><img src=x onerror=alert(1)><script>document.title='owned'</script>",
-    "<!--<script>",
-    "\ud800 lone, \x00 nul, \x1b[31m, \u202eturned\u202c, \u2028, &lt;b&gt;",
-    "word " * 20_000,
-    "{{ 7 * 7 }} {% raw %} ]]> $x$",
-)
-LAKE = "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal\n\nTurn 1 of 5\nState:\nP_O\n__G\n___\nLeft: 9"
-
-
-def content(env: str, observation: str, replies: list[str], step: int = 1, **of_turn: Any) -> dict[str, Any]:
-    """A rollout of groups of two; each member gives one reply of three tokens and earns its number."""
-    vocabulary = dict(enumerate(["ask", "", "né", *replies]))
-
-    def trajectory(place: int) -> dict[str, Any]:
-        tokens = {"prompt": [0], "tokens": [1, 2, 3 + place], "advantage": [-1.0, 0.0, 0.5]}
-        said = {"observation": observation, "reply": replies[place], "actions": ["Up"]}
-        turn = {**said, "reward": float(place), **tokens, **of_turn}
-        named = {"group": place // 2, "member": place % 2, "env": env, "seed": 10 + place // 2, "outcome_seed": None}
-        scores = {"return": float(place), "success": place % 2 == 1, "kept": True, "end": ""}
-        return {**named, **scores, "turns": [turn]}
-
-    trajectories = [trajectory(place) for place in range(len(replies))]
-    return {"step": step, "group_size": 2, "vocabulary": vocabulary, "trajectories": trajectories}
-
-
-def recorded_run(folder: Path, seed: int = 1, *contents: dict[str, Any]) -> Path:
+def recorded_run(folder: Path, seed: int, *steps: int) -> Path:
     """A finished run with these rollouts, and without logged steps, since drawing curves takes longest."""
-    for found in contents:
-        write_recording(folder, found)
+    for step in steps:
+        write_recording(folder, {"step": step, "trajectories": []})
     return write_run(folder, changed(seed=seed), [])
-
-
-def rollouts(*steps: int) -> list[dict[str, object]]:
-    return [content("FrozenLake-v0", LAKE, ["a", "b"], step) for step in steps]
 
 
 def scripts(html: str) -> list[tuple[dict[str, Any], str]]:
@@ -244,7 +213,7 @@ def scripts(html: str) -> list[tuple[dict[str, Any], str]]:
 
 
 def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
-    runs = [recorded_run(tmp_path / "a", 1, *rollouts(1, 20)), recorded_run(tmp_path / "b", 2, *rollouts(5))]
+    runs = [recorded_run(tmp_path / "a", 1, 1, 20), recorded_run(tmp_path / "b", 2, 5)]
     index, *blocks, _ = scripts(page(runs, tmp_path))
     assert json.loads(index[1]) == {
         "runs": [
@@ -258,20 +227,8 @@ def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
 
 
 def test_only_the_script_of_the_page_may_run(tmp_path: Path) -> None:
-    html = page([recorded_run(tmp_path / "run", 1, *rollouts(1))], tmp_path)
+    html = page([recorded_run(tmp_path / "run", 1, 1)], tmp_path)
     (code,) = [text for attributes, text in scripts(html) if "type" not in attributes]
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     (policy,) = [attributes["content"] for tag, attributes in elements(html) if "http-equiv" in attributes]
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-
-
-def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:
-    harm = content(HOSTILE[0], HOSTILE[0], list(HOSTILE), actions=[HOSTILE[0]])
-    html = page([recorded_run(tmp_path / "run", 1, harm)], tmp_path)
-    harmless = page([recorded_run(tmp_path / "calm", 1, *rollouts(1))], tmp_path)
-    assert [tag for tag, _ in elements(html)] == [tag for tag, _ in elements(harmless)]
-    assert "onerror" not in html
-    block = scripts(html)[1][1]
-    assert re.fullmatch(r"[A-Za-z0-9+/=]+", block)
-    found = json.loads(gzip.decompress(base64.b64decode(block)))
-    assert found["trajectories"][2]["turns"][0]["reply"] == HOSTILE[2]

@@ -1,21 +1,15 @@
-"""Chat: conversations that only grow, for eight model families and TRL's templates; templates that cannot, refused.
-
-Replies are random token ids, as a model in training samples them: nothing may depend on their text.
-"""
+"""Chat: conversations that only grow, for eight model families and TRL's templates; templates that cannot, refused."""
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ragen_trl.rollout.chat import Chat, ChatTemplateError
 from ragen_trl.rollout.environments import make_chat, make_turns
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
-from ragen_trl.rollout.loop import play
-from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import (
     CHATML,
+    CHATML_TOKENS,
     COUNTING_TURNS,
     FAMILIES,
     FORGETTING_THOUGHTS,
@@ -28,62 +22,13 @@ from tests.support.ragen_trl.chat_families import (
 from tests.support.ragen_trl.trainers import on_cpu
 
 TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
-CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-OBSERVATIONS = ("P_\n_G", "_P\n_G", "__\nPG", "√")
 
 each_family = pytest.mark.parametrize("name", FAMILIES)
 each_prefix = pytest.mark.parametrize("prefix", ["", "<think>", "<answer>"])
 
 
-class Corridor:
-    """Shows one observation after another and never complains."""
-
-    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[str, dict[str, object]]:
-        self.turn = 0
-        return OBSERVATIONS[0], {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, object]]:
-        self.turn += 1
-        return OBSERVATIONS[self.turn], 0.0, self.turn == 3, False, {}
-
-
-class Dice(Policy):
-    """A policy of random token ids that closes every second turn itself and is cut off in the others."""
-
-    def __init__(self, chat: Chat, seed: int = 0) -> None:
-        self.chat = chat
-        self.random = np.random.default_rng(seed)
-        self.turn = 0
-
-    def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        assert self.chat.end_of_turn_id is not None
-        ordinary = sorted(set(range(len(self.chat.tokenizer))) - {self.chat.end_of_turn_id})
-        ids = self.random.choice(ordinary, size=4).tolist()
-        closed = self.turn % 2 == 0
-        self.turn += 1
-        ids = [*ids, self.chat.end_of_turn_id] if closed else ids
-        return [Reply(self.chat.decode_reply(ids), tuple(ids), (-0.5,) * len(ids), cut=not closed) for _ in requests]
-
-
-def converse(chat: Chat, seed: int = 0) -> Trajectory:
-    """A conversation of three turns: closed by the policy, cut by a limit, closed."""
-    return play([Corridor()], Dice(chat, seed), [Start(0)])[0]
-
-
 def text(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
     return tokenizer.decode(list(ids), skip_special_tokens=False)
-
-
-@each_prefix
-@each_family
-def test_the_environment_writes_the_templates_own_text(name: str, prefix: str) -> None:
-    family, tokenizer = FAMILIES[name], TOKENIZERS[name]
-    turns = converse(Chat(tokenizer, reply_prefix=prefix)).turns
-    between = family.between.format
-    assert text(tokenizer, turns[0].prompt_ids) == family.opening.format(OBSERVATIONS[0]) + prefix
-    # The first reply sampled its closing token: it is not written again. The second was cut: it is closed here.
-    assert text(tokenizer, turns[1].prompt_ids) == between(OBSERVATIONS[1]).removeprefix(family.end_of_turn) + prefix
-    assert text(tokenizer, turns[2].prompt_ids) == between(OBSERVATIONS[2]) + prefix
 
 
 @pytest.mark.parametrize(
@@ -97,21 +42,26 @@ def test_a_template_that_rewrites_history_is_refused(template: str, system_promp
         Chat(tokenizer, system_prompt)
 
 
+@each_prefix
 @each_family
-@pytest.mark.parametrize("observation", ["P_\n_G", " padded \n", "", "<tool_response>42</tool_response>", "{{ m }}"])
-def test_a_turn_is_what_the_template_would_render(name: str, observation: str) -> None:
+@pytest.mark.parametrize(
+    "observation", ["P_\n_G", " padded \n", "", "<tool_response>42</tool_response>", "{{ m }}", "√"]
+)
+def test_a_conversation_is_what_the_template_would_render(name: str, prefix: str, observation: str) -> None:
     """Its fixed text is taken from one rendering: templates that strip, or look into messages, are rendered still."""
-    chat = Chat(TOKENIZERS[name])
-    conversation = [
-        {"role": "user", "content": "?"},
-        {"role": "assistant", "content": "reply"},
-        {"role": "user", "content": observation},
-    ]
-    rendered = chat.tokenizer.apply_chat_template(
-        conversation, chat_template=chat._template, add_generation_prompt=True, tokenize=False
-    )
-    expected = chat.tokenizer(rendered.partition("reply")[2], add_special_tokens=False)["input_ids"]
-    assert chat.extend(-1, observation) == expected
+    tokenizer, end = TOKENIZERS[name], FAMILIES[name].end_of_turn
+    chat = Chat(tokenizer, reply_prefix=prefix)
+
+    def rendered(*said: str) -> str:
+        roles = ("user", "assistant", "user")
+        messages = [{"role": role, "content": content} for role, content in zip(roles, said, strict=False)]
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+    between = rendered("?", "reply", observation).partition("reply")[2] + prefix
+    assert chat.start(observation) == tokenizer(rendered(observation) + prefix, add_special_tokens=False)["input_ids"]
+    assert chat.extend(-1, observation) == tokenizer(between, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode([chat.end_of_turn_id]) == end and between.startswith(end)  # a reply that was cut is closed
+    assert text(tokenizer, chat.extend(chat.end_of_turn_id, observation)) == between.removeprefix(end)
 
 
 # Every chat template that TRL ships: which are played, how a thought begins or is left out, and their variables
@@ -176,4 +126,4 @@ def test_a_switch_that_keeps_thoughts_is_used(switch: str) -> None:
     with pytest.raises(ChatTemplateError, match="rewrites earlier messages"):
         Chat(forgetful())
     chat = Chat(forgetful(switch))
-    assert text(chat.tokenizer, chat.start("hello")) == FAMILIES["chatml"].opening.format("hello")
+    assert text(chat.tokenizer, chat.start("hello")).endswith("hello<|im_end|>\n<|im_start|>assistant\n")

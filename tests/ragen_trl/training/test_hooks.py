@@ -8,8 +8,8 @@ import torch
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.errors import UserError
-from tests.support.ragen_trl.astar_runs import STEP, draws, gradient
-from tests.support.ragen_trl.equivalence import assert_same_step, step
+from tests.support.ragen_trl.astar_runs import draws, gradient
+from tests.support.ragen_trl.equivalence import STEP, assert_same_step, step
 from tests.support.ragen_trl.trainers import Spy, logged, lottery, parameters, small_trainer
 
 # No bonus, so that a step is the gradient of what a test names.

@@ -17,8 +17,6 @@ SMALL_STAGE: dict[str, Any] = {
     "reference_samples": 4,
     "max_reference_samples": 4,
 }
-# Plain SGD, so that the step is the gradient.
-STEP: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1}
 
 
 def draws(win: float = 1.0) -> Any:

@@ -45,13 +45,11 @@ FORGETTING_THOUGHTS = CHATML.replace(
 
 @dataclass(frozen=True)
 class Family:
-    """A family's template and special tokens, with the texts that a conversation is expected to consist of."""
+    """A family's template and special tokens."""
 
     template: str
     specials: tuple[str, ...]
     end_of_turn: str  # closes a reply
-    opening: str  # the first prompt around the user's message, without system prompt
-    between: str  # from the end of one reply to the beginning of the next
     eos: str  # the tokenizer's own, which need not be the end of a turn
     bos: str | None = None
 
@@ -80,36 +78,24 @@ def byte_tokenizer(
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, bos_token=bos, chat_template=template)
 
 
-_CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_CHATML_BETWEEN = "<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-_CHATML_OPENING = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-_QWEN_SYSTEM = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-_SMOL_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-_LLAMA_TURN = (
-    "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-)
-_GEMMA_TURN = "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n"
-_PHI_TURN = "<|user|>\n{}<|end|>\n<|assistant|>\n"
+CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LLAMA_TOKENS = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 
 
-def _chatml(template: str, system: str = "") -> Family:
-    opening = system + _CHATML_OPENING
-    return Family(template, _CHATML_TOKENS, "<|im_end|>", opening, _CHATML_BETWEEN, eos="<|im_end|>")
+def _chatml(template: str) -> Family:
+    return Family(template, CHATML_TOKENS, "<|im_end|>", eos="<|im_end|>")
 
 
 FAMILIES: dict[str, Family] = {
-    "qwen2_5": _chatml(trl_templates.qwen2_5_chat_template, _QWEN_SYSTEM),
+    "qwen2_5": _chatml(trl_templates.qwen2_5_chat_template),
     "qwen3": _chatml(trl_templates.qwen3_chat_template),
     "qwen3_instruct": _chatml(trl_templates.qwen3_instruct_2507_chat_template),
     "chatml": _chatml(CHATML),
-    "smollm2": _chatml(SMOLLM2, _SMOL_SYSTEM),
+    "smollm2": _chatml(SMOLLM2),
     "llama3": Family(
         trl_templates.llama3_chat_template,
         _LLAMA_TOKENS,
         "<|eot_id|>",
-        "<|begin_of_text|>" + _LLAMA_TURN,
-        "<|eot_id|>" + _LLAMA_TURN,
         eos="<|eot_id|>",
         bos="<|begin_of_text|>",
     ),
@@ -118,8 +104,6 @@ FAMILIES: dict[str, Family] = {
         trl_templates.gemma_chat_template,
         ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
         "<end_of_turn>",
-        "<bos>" + _GEMMA_TURN,
-        "<end_of_turn>\n" + _GEMMA_TURN,
         eos="<eos>",
         bos="<bos>",
     ),
@@ -127,8 +111,6 @@ FAMILIES: dict[str, Family] = {
         trl_templates.phi3_chat_template,
         ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
         "<|end|>",
-        _PHI_TURN,
-        "<|end|>\n" + _PHI_TURN,
         eos="<|endoftext|>",
     ),
 }

@@ -10,6 +10,7 @@ from ragen_trl import StarPOTrainer, Trajectory
 from ragen_trl.system.shards import part, part_of
 from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 
+# Plain SGD, so that the step is the gradient.
 STEP: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1}
 
 
