@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from ragen_trl import StarPOSConfig, StarPOTrainer
 from ragen_trl.rollout.chat import Chat
-from tests.support.ragen_trl.pretrained import SHORT, Run, variety
+from tests.support.ragen_trl.pretrained import SHORT, variety
 
 FOLDER = os.environ.get("RAGEN_TEST_PRETRAINED")
 if not FOLDER:
@@ -51,12 +51,13 @@ def chat(tokenizer: PreTrainedTokenizerBase) -> Chat:
 
 
 @pytest.fixture(scope="session")
-def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Makes short runs; keywords are options, or ``peft_config``."""
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., StarPOTrainer]:
+    """Makes trainers of short runs; keywords are options, or ``peft_config``."""
 
-    def make(env: Any, config: Any = StarPOSConfig, trainer: Any = StarPOTrainer, **changes: Any) -> Run:
+    def make(env: Any, config: Any = StarPOSConfig, trainer: Any = StarPOTrainer, **changes: Any) -> StarPOTrainer:
         adapter = changes.pop("peft_config", None)
         args = config(**{"output_dir": str(tmp_path_factory.mktemp("run")), **SHORT, **changes})
-        return Run(trainer(str(folder), env, args, reward_funcs=variety, peft_config=adapter))
+        made: StarPOTrainer = trainer(str(folder), env, args, reward_funcs=variety, peft_config=adapter)
+        return made
 
     return make

@@ -17,9 +17,9 @@ from ragen_trl.policies.vllm import Context
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.astar_runs import Spy
+from tests.support.ragen_trl.astar_runs import SMALL_STAGE, Spy
 from tests.support.ragen_trl.fake_envs import quizzes, starts
-from tests.support.ragen_trl.trainers import LAKE, SMALL, both_scores, lottery, parameters
+from tests.support.ragen_trl.trainers import LAKE, SMALL, both_scores, logged, lottery, parameters
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
 Make = Callable[..., StarPOTrainer]
@@ -44,10 +44,8 @@ def difference(model: Any, trajectory: Trajectory, temperature: float = 1.0) -> 
 
 
 def test_training_plays_on_the_weights_of_every_step(trainer: StarPOTrainer) -> None:
-    rows = [row for row in trainer.state.log_history if "sampling/ratio_deviation_max" in row]
-    assert len(rows) == 3
-    assert max(row["sampling/ratio_deviation_max"] for row in rows) < 1e-3
-    assert min(row["sampling/importance_sampling_ratio/mean"] for row in rows) > 0.999
+    assert_samples_from_what_is_trained(trainer)
+    assert min(logged(trainer, "sampling/importance_sampling_ratio/mean")) > 0.999
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -107,34 +105,27 @@ def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: St
         assert difference(trainer.model, trajectory) < 1e-3
 
 
+def assert_samples_from_what_is_trained(made: StarPOTrainer) -> None:
+    deviations = logged(made, "sampling/ratio_deviation_max")
+    assert len(deviations) == 3 and max(deviations) < 1e-3
+
+
 def test_a_lora_run_on_the_lake(train: Make) -> None:
     made = train(LAKE, max_steps=3, learning_rate=1e-2, peft_config=LoraConfig(r=4, target_modules="all-linear"))
     base = {name: value for name, value in parameters(made).items() if "lora_" not in name}
     made.train()
-    deviations = [row["sampling/ratio_deviation_max"] for row in made.state.log_history if "loss" in row]
-    assert len(deviations) == 3 and max(deviations) < 1e-3
+    assert_samples_from_what_is_trained(made)
     for name, value in parameters(made).items():
         assert torch.equal(value, base[name]) if name in base else True
 
 
 def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:
-    made = train(
-        lottery(draws=3),
-        AStarPOConfig,
-        Spy,
-        max_steps=3,
-        refresh_steps=2,
-        learning_rate=1e-2,
-        num_generations=1,
-        num_train_seeds=8,
-        reference_samples=4,
-        max_reference_samples=4,
-    )
+    options = {**SMALL_STAGE, "max_steps": 3, "refresh_steps": 2, "learning_rate": 1e-2}
+    made = train(lottery(draws=3), AStarPOConfig, Spy, **options)
     assert isinstance(made, AStarPOTrainer)
     made.train()
     assert made.estimated_at == [0, 2]  # type: ignore[attr-defined]
-    deviations = [row["sampling/ratio_deviation_max"] for row in made.state.log_history if "loss" in row]
-    assert len(deviations) == 3 and max(deviations) < 1e-3
+    assert_samples_from_what_is_trained(made)
 
 
 # A server. Weights travel over NCCL, so not on a CPU

@@ -31,6 +31,14 @@ def test_a_group_of_equal_returns_is_exactly_zero(baseline: Any, scale: Any, dty
     assert (found[4:] != 0).all()
 
 
+@each_option
+def test_a_group_is_compared_with_itself_alone(baseline: Any, scale: Any) -> None:
+    one, other = double([1.0, 0.0, 0.0, 2.0]), double([5.0, 1.0, 0.0, 0.0])
+    apart = torch.cat([group_advantages(group, 4, baseline, scale) for group in (one, other)])
+    both = group_advantages(torch.cat([one, other]), 4, baseline, scale)
+    assert torch.allclose(both, apart) == (scale != "batch")
+
+
 some_numbers = st.lists(st.integers(-50, 50).map(lambda n: n / 10), min_size=2, max_size=12)
 
 

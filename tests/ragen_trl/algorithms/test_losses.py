@@ -1,4 +1,4 @@
-"""Losses beyond the vectors: slow obvious loops, identities, and what must make no difference."""
+"""Losses beyond the vectors: by hand, identities, and what must make no difference."""
 
 import math
 from typing import Any

@@ -46,13 +46,6 @@ def test_selected_rows_are_cut_to_their_longest() -> None:
     assert shorter["num_items_in_batch"].item() == 7
 
 
-def test_filler_rows_are_seen_by_no_mask() -> None:
-    batch = select_rows(three_rows(), [1], size=3)
-    assert batch["completion_ids"].tolist() == [[12]] * 3
-    assert batch["completion_mask"].tolist() == [[1], [0], [0]]
-    assert (batch["completion_mask"] * batch["tool_mask"]).sum().item() == 1
-
-
 def test_a_batch_of_trajectories_is_padded_as_trl_pads_by_hand() -> None:
     """Prompts on the left and completions on the right; ids with the padding token, ``tool_mask`` with 1."""
     batch = trajectory_batch([LONG, SHORT], PAD)

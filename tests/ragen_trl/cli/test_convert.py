@@ -82,8 +82,6 @@ def write_gguf(path: Path) -> LlamaForCausalLM:
     content: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
     model = small_llama(tokenizer.get_vocab_size())
     config, writer = model.config, GGUFWriter(path, "llama")
-    writer.add_name("Small")
-    writer.add_license("apache-2.0")
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -91,9 +89,7 @@ def write_gguf(path: Path) -> LlamaForCausalLM:
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     tokens = sorted(content["vocab"], key=content["vocab"].__getitem__)
@@ -103,7 +99,6 @@ def write_gguf(path: Path) -> LlamaForCausalLM:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(2)
-    writer.add_unk_token_id(0)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHATML)
     for name, value in model.state_dict().items():

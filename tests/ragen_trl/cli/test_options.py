@@ -24,13 +24,11 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
     ("argv", "given", "words"),
     [
         (["--max_stpes", "3"], {}, "there is no option --max_stpes"),
-        (["--max_steps", "many"], {}, "argument --max_steps"),
         ([], {"max_stpes": 3}, "the config file has max_stpes"),
         ([], {"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "starpo"], {"beta1": 0.3}, "the config file has beta1"),
         (["--reward_weights", "1", "2"], {}, "reward_weights is [1.0, 2.0], which is for scripts of your own"),
-        (["--loss_type", "bnpo"], {}, "loss_type is 'bnpo'; choose one of grpo, dapo"),
         (["--loss_type", "dr_grpo"], {"max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
     ],
 )

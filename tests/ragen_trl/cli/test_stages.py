@@ -29,13 +29,6 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     assert (tmp_path / "stages.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["", "[]"])
-def test_a_damaged_file_of_a_run_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "stages.json").write_text(content)
-    with pytest.raises(OptionError, match="stages.json is damaged .*--overwrite true"):
-        open_run(tmp_path, SETTINGS, overwrite=False)
-
-
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")

@@ -85,6 +85,10 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
     [
         ({"temperature": 0.0}, r"temperature is 0.0; it must be in \[1e-30"),
         ({"top_p": 2.0}, "top_p is 2.0"),
+        *[
+            ({name: 1.01}, rf"{name} is 1.01; it must be in \[0, 1\]")
+            for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda")
+        ],
         ({"seed": 2**32}, "seed is 4294967296"),
         # A value of another kind is not read as true.
         ({"log_kl": "false"}, "log_kl is 'false'; give True or False"),

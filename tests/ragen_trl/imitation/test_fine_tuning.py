@@ -68,9 +68,15 @@ def begin(folder: Path, options: WarmStartConfig = SHORT, seed: int = 0, of_mode
     return warm_start(model, TOKENIZER, LAKE, config(seed=seed), options, folder)
 
 
-def test_the_folder_holds_model_tokenizer_and_a_note(tmp_path: Path) -> None:
-    folder = begin(tmp_path / "warm")
-    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a warm start that nothing stopped; nobody changes it."""
+    return begin(tmp_path_factory.mktemp("finished") / "warm")
+
+
+def test_the_folder_holds_model_tokenizer_and_a_note(finished: Path) -> None:
+    folder = finished
+    assert [path.name for path in folder.parent.iterdir()] == ["warm"]
     note = {"demonstrations": 32, "noise": 0.0, "successes": 32, "updates": 4}
     assert json.loads((folder / "warm_start.json").read_text()) == note
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -91,9 +97,10 @@ def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path) -> None:
     assert changed == {name for name in fresh if "proj.weight" in name}
 
 
-def test_packed_demonstrations_make_the_step_of_single_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "packed"))
-
+def test_packed_demonstrations_make_the_step_of_single_rows(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = AutoModelForCausalLM.from_pretrained(finished)
     monkeypatch.setattr("ragen_trl.imitation.fine_tuning.can_share_prefixes", lambda *_: False)
     plain = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
@@ -229,15 +236,16 @@ def test_another_one_begins_anew(tmp_path: Path, updates: Updates, other: dict[s
     assert updates.made == 4
 
 
-def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(tmp_path: Path, updates: Updates) -> None:
-    whole = begin(tmp_path / "whole")
+def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
+    finished: Path, tmp_path: Path, updates: Updates
+) -> None:
     updates.stop_before = 3
     with pytest.raises(Stopped):
         begin(tmp_path / "broken")
     (state,) = (tmp_path / "broken.checkpoints").glob("checkpoint-3/trainer_state.json")
     state.write_text(state.read_text()[:-10])
     updates.made, updates.stop_before = 0, -1
-    assert same(begin(tmp_path / "broken"), whole) and updates.made == 4
+    assert same(begin(tmp_path / "broken"), finished) and updates.made == 4
 
 
 # Episodes that others played: which are kept, and in what tokens

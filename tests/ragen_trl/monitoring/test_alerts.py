@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.monitoring.alerts import AlertWatch, below_best, declines, find_alerts, rose_by, variance_gone
+from ragen_trl.monitoring.alerts import AlertWatch, below_best, declines, find_alerts, rose_by
 from tests.support.project import ROOT
 
 Rows = list[dict[str, Any]]
@@ -87,8 +87,6 @@ def test_noise_is_no_alert(seed: int) -> None:
 @pytest.mark.parametrize(
     ("rule", "values", "verdict"),
     [
-        (variance_gone, [1.0] * 10 + [0.09] * 10, (0.09, 0.1)),
-        (variance_gone, [1.0] * 10 + [0.09] * 9, None),
         (declines, [2.0] * 12 + [1.0] * 12, None),  # a step is no trend
         (declines, [-float(place) for place in range(40)], None),  # nor is there a share of less than nothing
         (declines, [float(64 - place) for place in range(60)], (8.5, pytest.approx(0.92 * 59.5))),

@@ -1,4 +1,4 @@
-"""Thoughts and likeness of replies, by hand; the mutual information of thoughts and prompts, by slow loops."""
+"""Thoughts and likeness of replies, by hand; what the mutual information with prompts reads."""
 
 from typing import Any
 

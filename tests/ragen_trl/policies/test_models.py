@@ -67,11 +67,6 @@ SAMPLED_WRONGLY: dict[str, PretrainedConfig] = {
 }
 
 
-def saved(config: PretrainedConfig, folder: Path) -> str:
-    config.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.parametrize("name", SAMPLED_WRONGLY)
 def test_a_model_that_a_kept_cache_would_sample_wrongly_is_refused_without_vllm(name: str) -> None:
     model = AutoModelForCausalLM.from_config(SAMPLED_WRONGLY[name])
@@ -106,7 +101,7 @@ def test_a_kernel_that_takes_no_mask_is_refused() -> None:
 
 
 def test_a_name_leads_to_a_configuration_or_to_an_error(tmp_path: Path) -> None:
-    saved(LLAMA, tmp_path / "model")
+    LLAMA.save_pretrained(tmp_path / "model")
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{tmp_path / "model"}"}}')
     for name in ("model", "adapter"):

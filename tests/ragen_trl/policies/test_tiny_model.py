@@ -1,21 +1,14 @@
-"""The embedded model: same bytes everywhere, a tokenizer that loses nothing, and one token per place on the map."""
+"""The embedded model: the published tokenizer, which loses nothing, and one token per place on the map."""
 
 import hashlib
-from pathlib import Path
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_trl.policies.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
 from tests.support.ragen_trl.trainers import TOKENIZER
-
-
-def digest(model: torch.nn.Module) -> str:
-    weights = b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
-    return hashlib.sha256(weights).hexdigest()
 
 
 def test_the_common_tokenizer_is_the_one_that_published_runs_were_made_with() -> None:
@@ -30,19 +23,6 @@ def test_building_leaves_the_global_dice_alone() -> None:
     before = torch.get_rng_state()
     build_tiny_model(TOKENIZER, seed=5, hidden_size=32, num_layers=1)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_saved_model_loads_as_it_was(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    build_tiny_model(TOKENIZER, seed=1).save_pretrained(folder)
-    TOKENIZER.save_pretrained(folder)
-    loaded = AutoModelForCausalLM.from_pretrained(folder)
-    assert digest(loaded) == digest(build_tiny_model(TOKENIZER, seed=1))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    text = "<|im_start|>user\nP_O\n_√G<|im_end|>\n<answer>Up || Left</answer>"
-    assert tokenizer(text)["input_ids"] == TOKENIZER(text)["input_ids"]
-    assert tokenizer.chat_template == CHAT_TEMPLATE
-    assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
 
 
 @settings(max_examples=200, deadline=None)

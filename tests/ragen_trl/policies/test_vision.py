@@ -47,7 +47,7 @@ SOKOBAN = "ragen/Sokoban-v0"
 SEEING: dict[str, Any] = {**SMALL, "observation": "image", "image_size": 56, "max_completion_length": 400}
 
 
-def vision_model(seed: int = 0, family: str = "2.5") -> PreTrainedModel:
+def vision_model(family: str = "2.5") -> PreTrainedModel:
     """A randomly initialised Qwen2.5-VL or Qwen3-VL of two layers of width 64; the global generator does not change."""
     text = {
         "vocab_size": len(TOKENIZER),
@@ -80,7 +80,7 @@ def vision_model(seed: int = 0, family: str = "2.5") -> PreTrainedModel:
         **{f"{name}_token_id": TOKENIZER.convert_tokens_to_ids(text) for name, text in _VISION.items()},
     )
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(0)
         model: PreTrainedModel = kind(described)
     return model.eval()
 
@@ -94,12 +94,11 @@ def vision_trainer(
     env: Any = SOKOBAN,
     config: type[StarPOConfig] = StarPOConfig,
     model: Any = None,
-    peft_config: Any = None,
     **changes: Any,
 ) -> StarPOTrainer:
     """A trainer of the small vision model; ``changes`` are options."""
     args = vision_config(folder, config, **changes)
-    return StarPOTrainer(model or vision_model(), env, args, processing_class=TOKENIZER, peft_config=peft_config)
+    return StarPOTrainer(model or vision_model(), env, args, processing_class=TOKENIZER)
 
 
 def processor_of(model: PreTrainedModel) -> PictureProcessor:

@@ -20,7 +20,7 @@ from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
 from ragen_trl.rollout.loop import EnvResetError, play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import FAMILIES
-from tests.support.ragen_trl.fake_envs import Faulty, Quiz, Slow, quizzes
+from tests.support.ragen_trl.fake_envs import Faulty, Quiz, quizzes
 
 CHAT = Chat(FAMILIES["chatml"].tokenizer())
 
@@ -281,7 +281,7 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
 
     def played(workers: int) -> Any:
         envs = [
-            *(Slow(1 + row % 4, 0.02) for row in range(16)),
+            *(Quiz(1 + row % 4, seconds=0.02) for row in range(16)),
             *(Faulty(3, crashes=[row % 3 + 1]) for row in range(4)),
         ]
         return play(envs, Talker(), starts(20), 60, EnvExecutor(workers), -0.1)

@@ -49,12 +49,6 @@ def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
     assert logged(trainer, "filter/skipped") == [1.0, 1.0]
 
 
-def test_nan_in_every_episode_ends_training_by_name(tmp_path: Path) -> None:
-    trainer = small_trainer(tmp_path, lottery(win=float("nan")), max_steps=1)
-    with pytest.raises(UserError, match=r"turn 1 after reset\(seed=10000\), has the reward nan, which is not finite"):
-        trainer.train()
-
-
 def test_a_server_that_stays_away_costs_no_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop.time, "sleep", lambda seconds: None)
     made: list[StarPOTrainer] = []

@@ -12,10 +12,12 @@ class Quiz:
     """Asks a given number of questions, each longer than the one before, and pays 1, 2, 3, … for the answers.
 
     The last one terminates, or truncates with ``limit="turns"``. ``padding`` characters stand beside the first number.
+    It waits before every question for so many ``seconds`` at most, longer before some than before others.
     """
 
-    def __init__(self, questions: int, truncates: bool = False, padding: int = 3) -> None:
+    def __init__(self, questions: int, truncates: bool = False, padding: int = 3, seconds: float = 0.0) -> None:
         self.questions = questions
+        self.seconds = seconds
         self.truncates = truncates
         self.padding = padding
         self.answers: list[str] = []
@@ -27,6 +29,8 @@ class Quiz:
         return self._question(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if self.seconds:
+            time.sleep(self.seconds * (1 + len(self.answers) * 7 % 5) / 5)
         self.answers.append(action)
         asked = len(self.answers)
         over = asked == self.questions
@@ -70,15 +74,3 @@ class Faulty(Quiz):
             raise ConnectionError(f"nobody answers at {moment}")
         if moment in self.hangs:
             self.gate.wait(60)
-
-
-class Slow(Quiz):
-    """A quiz that waits before every question for so many seconds at most, longer before some than before others."""
-
-    def __init__(self, questions: int, seconds: float) -> None:
-        super().__init__(questions)
-        self.seconds = seconds
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        time.sleep(self.seconds * (1 + len(self.answers) * 7 % 5) / 5)
-        return super().step(action)

@@ -19,7 +19,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, small_model, small_trainer
 
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
-# Options of one of two processes that share a server.
+# Options of one of two processes that share a server; with this seed one plays up to 8 turns at last, the other 4.
 SERVER: dict[str, Any] = {
     "use_vllm": True,
     "vllm_mode": "server",
@@ -28,6 +28,7 @@ SERVER: dict[str, Any] = {
     "max_completion_length": 600,
     "learning_rate": 1e-2,
     "ddp_backend": "gloo",
+    "seed": 0,
 }
 
 

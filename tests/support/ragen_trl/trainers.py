@@ -157,7 +157,7 @@ def contexts(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 class LastRollout:
-    """Keeps the last rollout: the trajectories of this process, of dropped groups too, its parts, and all rewards."""
+    """Keeps the last rollout: the trajectories of this process, of dropped groups too, and its parts."""
 
     def __init__(self, trainer: StarPOTrainer) -> None:
         divide = trainer.training_batch
@@ -169,12 +169,10 @@ class LastRollout:
         trainer.training_batch = kept  # type: ignore[method-assign]
         self.micro_batches: list[dict[str, Any]] = []
         self.played: list[Trajectory] = []
-        self.rewards = torch.empty(0)
         trainer.observers.append(self)
 
     def on_rollout(self, event: RolloutEvent) -> None:
         self.played = list(event.rollout.trajectories)
-        self.rewards = event.rollout.rewards
 
 
 def logged(trainer: Any, name: str) -> list[float]:
