@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ragen_envs import baselines
 from ragen_envs.baselines import POLICIES, environment_ids, episode_seeds, explain, make_named, plan
 from ragen_envs.calling import Tool, ToolEnv, ToolTurns
 from ragen_envs.check import check
+from ragen_envs.checkout import commit_of
 from ragen_envs.errors import EnvError
 from ragen_envs.reply_format import END_THINK, SEPARATOR, TAGS, THINK
 from ragen_envs.text_env import NoOracleError, TextEnv
@@ -204,6 +206,8 @@ class Game:
 
 def _baselines(options: argparse.Namespace) -> None:
     env_ids, rows = options.envs or environment_ids(), []
+    for env_id in options.envs:  # a mistake is found before hours of work
+        baselines.make_named(env_id, options.env_kwargs).close()
     manner = (options.max_actions, options.episodes, options.env_kwargs, options.seed)
     width = max(map(len, env_ids))
     _say(_HEADS.format("environment", width=width))
@@ -237,7 +241,9 @@ def _check(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace, found: dict[str, Any]) -> None:
     """Writes what was found to the file of ``--json``, if there is one, with the command that finds it again."""
     if options.json is not None:
-        options.json.write_text(json.dumps({"command": f"python -m {options.command}", **found}, indent=2) + "\n")
+        versions = {name: version(name) for name in ("gymnasium", "numpy")}
+        origin = {"command": f"python -m {options.command}", "commit": commit_of(Path(__file__)), "versions": versions}
+        options.json.write_text(json.dumps({**origin, **found}, indent=2) + "\n")
         _say(f"written to {options.json}")
 
 
@@ -253,7 +259,7 @@ def _list(options: argparse.Namespace) -> None:
 
 def _env_kwargs(text: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(text))
+        return {**json.loads(text)}
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON, as '{{\"size\": 8}}' is ({error})") from None
 

@@ -119,8 +119,9 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             raise ValueError(f"{env.unwrapped} is not a TextEnv; pass instruction= and actions= (() for free text)")
         check_choice("observation", observation, ("text", "image"))
         check_integer("image_size", image_size, 28, "leaves nothing to see")
-        draws = env.render_mode == "rgb_array" and getattr(env.unwrapped, "draws_pictures", True)
-        if observation == "image" and not draws:
+        if observation == "image" and not getattr(env.unwrapped, "draws_pictures", True):
+            raise ValueError(f"{env.unwrapped} draws no pictures, it shows only text; use observation='text'")
+        if observation == "image" and env.render_mode != "rgb_array":
             wanted = "an environment that draws itself, made with render_mode='rgb_array'"
             raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} has {env.render_mode!r}")
         words = {"think": think, "format_penalty": format_penalty, "instruction": instruction, "actions": actions}

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -48,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     app: Any = None
     try:
-        # Before the catalogue is opened, which may take minutes; who comes meanwhile waits.
+        # Before the catalogue is opened: who comes meanwhile waits. For a name with two addresses waitress takes both.
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         server = waitress.create_server(
             lambda environ, start_response: app(environ, start_response),
-            host=host,
-            port=port,
+            sockets=[listener],
             threads=threads,
             connection_limit=_room_for(_CONNECTIONS),
             max_request_body_size=MAX_BODY + 1,  # it takes less than that
@@ -60,15 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ident="webshop",
         )
     except (ValueError, OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        advice = "is a server running there? Choose another --port or --host"
-        parser.exit(2, f"webshop-server: cannot serve at {host}:{port}: {reason}; {advice}\n")
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
+        told = f"cannot serve at {host}:{port}: {reason}; is a server running there? Choose another --port or --host"
+        parser.exit(2, f"webshop-server: {told}\n")
     try:
         app = create_app(**options)
     except (ValueError, OSError) as error:
         parser.exit(2, f"webshop-server: {error}\n")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # waitress ends as for Ctrl-C
-    address = f"[{host}]:{server.effective_port}" if ":" in host else f"{host}:{server.effective_port}"
+    address = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     sys.stdout.write(f"webshop-server: {options['catalog']} at http://{address}; Ctrl-C stops it\n")
     sys.stdout.flush()
     server.run()

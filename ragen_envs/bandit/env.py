@@ -92,6 +92,8 @@ class Bandit(TextEnv):
         self._pairs = [(low, high) for low, high in names]
         if not low_reward < HIGH_REWARD * HIGH_PROBABILITY:
             raise ValueError(f"low_reward={low_reward} is not less than 0.25, which the high arm pays on average")
+        if not self._pairs or any(low.casefold() == high.casefold() for low, high in self._pairs):
+            raise ValueError(f"names={names!r} must be pairs of different names, low first: [('Phoenix', 'Dragon')]")
         longest = max(len(low) + len(high) for low, high in self._pairs)
         super().__init__(
             render_mode=render_mode, max_observation_length=68 + longest, max_action_length=max(64, longest)

@@ -6,6 +6,7 @@ environment has a thread with an event loop.
 """
 
 import json
+import shutil
 import sys
 import threading
 import weakref
@@ -144,6 +145,8 @@ class McpTools(ToolEnv):
                 "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv needs an older "
                 "one, and a virtual environment of its own)"
             ) from error
+        if shutil.which(self._command[0]) is None:
+            raise McpServerError(f"there is no program {self._command[0]!r}; install it, or give its whole path")
         program, *arguments = *_LAUNCHER, *self._command
         # By default the SDK stops reading at a byte that is no UTF-8, and says nothing.
         options: dict[str, Any] = {"env": self._variables, "encoding_error_handler": "replace"}

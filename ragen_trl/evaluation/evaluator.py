@@ -98,7 +98,7 @@ def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -
         ``seed`` of the start state; ``sample``, the number among its episodes, from 0; ``limit`` as in `Trajectory`;
         the numbers of `measure`; ``task_score`` if the environment has it (``info["task_score"]`` of the last turn);
         ``seconds``, its share of the time that its batch took; ``error``, the reason if its environment or an API
-        failed; ``faults`` and ``task_type`` if the environment tells them.
+        failed; ``faults`` if the environment tells them.
     """
     last = trajectory.turns[-1].info
     return {
@@ -110,7 +110,6 @@ def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -
         "seconds": seconds,
         "error": str(last["error"]).strip() if trajectory.limit in FAILED else "",
         "faults": [str(fault) for fault in last.get("faults", ())],
-        "task_type": str(last.get("task_type", "")),
     }
 
 

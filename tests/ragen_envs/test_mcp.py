@@ -106,7 +106,7 @@ def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mcp")
-    with pytest.raises(McpServerError, match="MCP server 'no-such-program' could not be started"):
+    with pytest.raises(McpServerError, match="there is no program 'no-such-program'"):
         McpTools(["no-such-program"], TASKS, reached_six)
     with pytest.raises(McpServerError, match="could not be started: Connection closed; it may have written more"):
         McpTools([sys.executable, "-c", ""], TASKS, reached_six)

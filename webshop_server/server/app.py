@@ -45,7 +45,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 _LONGEST_ACTION = _LONGEST_LITERAL = 4000  # characters
-_FORMAT = 5  # of what is kept of sessions
+_FORMAT = 6  # of what is kept of sessions
 _FIXED = re.compile(r"(?:.*_)?(\d{1,9})", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _NUMBERS = ("goal", "index", "seed")

@@ -9,7 +9,6 @@ import os
 import sqlite3
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from webshop_server.store.shop import Episode
 
 MAX_SESSIONS = 10_000
 _TRIES = 200
+_NEXT = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"  # uses are numbered: a clock may be set back
+_EPISODE = TypeAdapter(Episode)
 
 
 class UnknownSessionError(LookupError):
     """There is no session of this name: it never was, or it is over."""
-
-
-_EPISODE = TypeAdapter(Episode)
 
 
 def private_folder() -> Path:
@@ -66,7 +64,7 @@ class Sessions:
                 os.chmod(self._path, 0o600)
                 database.executescript(
                     "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
-                    "CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, value TEXT, used REAL) WITHOUT ROWID;"
+                    "CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, value TEXT, used INT) WITHOUT ROWID;"
                     "CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (used);"
                 )
             self._local.opened = os.getpid(), database
@@ -75,7 +73,7 @@ class Sessions:
     def put(self, name: str, episode: Episode, otherwise: str = "REPLACE") -> None:
         """Makes a session; one that is there is replaced, or kept if `otherwise` is "IGNORE"."""
         value = _EPISODE.dump_json(episode).decode()
-        self._run(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, ?)", name, value, time.time())
+        self._run(f"INSERT OR {otherwise} INTO sessions VALUES (?, ?, {_NEXT})", name, value)
         oldest = "SELECT used FROM sessions ORDER BY used DESC LIMIT 1 OFFSET ?"
         self._run(f"DELETE FROM sessions WHERE used <= ({oldest})", self._most)
 
@@ -101,7 +99,7 @@ class Sessions:
             old = _EPISODE.validate_json(row[0])
             new = change(old)
             value = row[0] if new is old else _EPISODE.dump_json(new).decode()  # most requests only look
-            written = "UPDATE sessions SET value = ?, used = ? WHERE name = ? AND value = ?"
-            if self._run(written, value, time.time(), name, row[0]).rowcount:
+            written = f"UPDATE sessions SET value = ?, used = {_NEXT} WHERE name = ? AND value = ?"
+            if self._run(written, value, name, row[0]).rowcount:
                 return new
         raise sqlite3.OperationalError(f"session {name!r} was changed by others {_TRIES} times in a row")
