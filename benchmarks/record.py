@@ -5,6 +5,7 @@ pastes into pages.
 """
 
 import json
+import math
 import os
 import re
 import statistics
@@ -84,3 +85,11 @@ def memory_of(process: int | str = "self") -> dict[str, float]:
 def reset_peak() -> None:
     """Let the peak of `memory_of` begin again; Linux only."""
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def sampled(config: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> int:
+    """Trajectories that a run has sampled, refills included, from its ``config`` in the summary and its history."""
+    updates = config["steps_per_generation"] * config.get("num_iterations", 1) // config["gradient_accumulation_steps"]
+    rollouts = math.ceil(max(int(row["step"]) for row in history if "step" in row) / max(1, updates))
+    key = "filter/trajectories_sampled"
+    return round(statistics.mean(row[key] for row in history if key in row) * rollouts)

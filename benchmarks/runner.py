@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+from record import sampled
 from scipy.special import stdtrit
 from settings import DATA, FASTER, HERE, MODEL, NEEDED, Run, questions, read, runs_of, small
 
@@ -268,13 +269,14 @@ def agent_result(run: Run, root: Path) -> dict[str, Any]:
 
 def agent_curve(summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """Success on the evaluations on the way, against updates and sampled trajectories."""
-    ends, total = summary["results"], summary["trajectories"]
+    ends, key = summary["results"], "astar/reference_episodes"
+    reference = round([0, *(row[key] for row in history if key in row)][-1])
     steps = max((int(row["step"]) for row in history if "step" in row), default=0)
     rows = [(0, ends["before"]["success"])]
     rows += [(int(row["step"]), row["eval_success"]) for row in history if "eval_success" in row]
     if rows[-1][0] < steps:
         rows.append((steps, ends["trained"]["success"]))
-    each, reference = total["sampled"] / max(steps, 1), total.get("reference", 0)
+    each = sampled(summary["config"], history) / max(steps, 1)
     return {
         "step": [step for step, _ in rows],
         "trajectories": [round(each * step) + (reference if step else 0) for step, _ in rows],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from record import interval, place, table, write
+from record import interval, place, sampled, table, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_trl.config.starpo import StarPOSConfig
@@ -70,7 +70,7 @@ def collect(folder: Path) -> dict[str, Any]:
     played_as = load_play_options(str(folder / "model"))
     args = StarPOSConfig(output_dir=str(folder), **{name: value for name, value in played_as.items() if name != "env"})
     made = gymnasium.make(env, **summary["env_kwargs"])
-    groups = summary["trajectories"]["sampled"] // config["num_generations"]
+    groups = sampled(config, json.loads((folder / "history.json").read_text())) // config["num_generations"]
     used = [config["train_seed_start"] + i for i in range(groups)]
     demonstrated = [WARM_START + i for i in range(config["demonstrations"])]
     seen = {made.reset(seed=seed)[0] for seed in (*used, *demonstrated)}

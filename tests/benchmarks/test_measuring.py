@@ -75,3 +75,10 @@ def test_parity_notices_one_wrong_rank(real_data: Path, tmp_path: Path) -> None:
     wrong: Any = Swapped()
     counts = webshop_parity.compare_rankings(real_data, wrong)
     assert [same for name, (same, _) in counts.items() if "in order" in name] == [249, 249]
+
+
+def test_trajectories_of_a_run_follow_from_its_history() -> None:
+    """Of 13 updates, four a rollout: four rollouts, of 32 trajectories as logged, one row with a refill."""
+    config = {"steps_per_generation": 8, "gradient_accumulation_steps": 4, "num_iterations": 2}
+    rows = [{"step": step, "filter/trajectories_sampled": count} for step, count in ((1, 32), (5, 64), (9, 32))]
+    assert record.sampled(config, [*rows, {"step": 13, "filter/trajectories_sampled": 32}]) == 160
