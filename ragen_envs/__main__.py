@@ -207,7 +207,7 @@ class Game:
 def _baselines(options: argparse.Namespace) -> None:
     env_ids, rows = options.envs or environment_ids(), []
     for env_id in options.envs:  # a mistake is found before hours of work
-        baselines.make_named(env_id, options.env_kwargs).close()
+        make_named(env_id, options.env_kwargs).close()
     manner = (options.max_actions, options.episodes, options.env_kwargs, options.seed)
     width = max(map(len, env_ids))
     _say(_HEADS.format("environment", width=width))

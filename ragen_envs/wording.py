@@ -16,9 +16,9 @@ TRIALS = (
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def phrases(module: str) -> Mapping[str, Any]:
-    """The phrases of a game's thoughts: ``thoughts.toml`` in the folder of the module with this ``__file__``."""
-    return tomllib.loads(Path(module).with_name("thoughts.toml").read_text(encoding="utf-8"))
+def phrases(module: str, name: str = "thoughts") -> Mapping[str, Any]:
+    """A game's words, by default those of its thoughts: a TOML file beside the module with this ``__file__``."""
+    return tomllib.loads(Path(module).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def pick(rng: np.random.Generator, *phrases: str) -> str:

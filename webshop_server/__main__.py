@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     app: Any = None
     try:
-        # Before the catalogue is opened: who comes meanwhile waits. For a name with two addresses waitress takes both.
+        # One socket: waitress would make a server for each address of a name. Who comes before the app exists waits.
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         server = waitress.create_server(
             lambda environ, start_response: app(environ, start_response),

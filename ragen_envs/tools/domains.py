@@ -3,16 +3,15 @@
 import abc
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-import tomllib
 
 from ragen_envs.calling.tool import Call, Tool, ToolError
+from ragen_envs.wording import phrases
 
-WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("domains.toml").read_text(encoding="utf-8"))
+WORDS: Mapping[str, Any] = phrases(__file__, "domains")
 LENGTHS = (2, 3, 4, 5, 6)
 """How many calls tasks need."""
 Task = tuple[str, tuple[Call, ...]]

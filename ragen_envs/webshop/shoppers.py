@@ -6,11 +6,11 @@ The last two know the goal, so they need the store in this process.
 import itertools
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import tomllib
+
+from ragen_envs.wording import phrases
 
 if TYPE_CHECKING:
     from ragen_envs.webshop.env import LocalSession, WebShop
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from webshop_server.store.shop import Shop
     from webshop_server.store.state import PageState
 
-TEXTS: Any = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+TEXTS: Any = phrases(__file__, "words")
 WORDS = {name: frozenset(words.split()) for name, words in TEXTS["words"].items()}
 MAX_ACTION_LENGTH = 1000
 """Longer texts are invalid actions. The store's own limit for a search is not lower."""

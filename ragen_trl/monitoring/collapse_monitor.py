@@ -1,8 +1,8 @@
 """CollapseMonitor: warns when a run is collapsing and, if asked, stops it or rolls it back to its best checkpoint.
 
 With the trainers of this package it is also an observer and sees whole trajectories. With a plain ``GRPOTrainer`` it
-reads what TRL keeps of its last rollout (``trl_seams.py``). Measures join the trainer's log; alerts
-(``alerts.py``) depend on the logged rows only.
+reads what TRL keeps of its last rollout (``trl_seams.py``). Measures join the trainer's log; alerts (``alerts.py``)
+depend on the logged rows only.
 """
 
 import logging

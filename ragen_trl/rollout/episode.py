@@ -52,7 +52,7 @@ class Outcome:
     def checked(self, where: str) -> "Outcome":
         """Itself. `ValueError`, with ``where`` it came from, for half a character in a text or a reward like NaN."""
         try:
-            (self.observation + self.state).encode()
+            "".join({self.observation, self.state}).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"{where} has a message that is no text: {error}") from None
         if not math.isfinite(self.reward):
