@@ -1,5 +1,6 @@
 """Arrays that belong to a catalogue, a search index say, in a folder that all processes map into memory together."""
 
+import gc
 import logging
 import os
 import shutil
@@ -44,12 +45,16 @@ def build_once(path: Path, build: Callable[[Path], None]) -> None:
     partial = path.with_name(f"{path.name}.partial")
     with FileLock(path.with_name(f"{path.name}.lock"), timeout=PATIENCE):
         if not path.exists():  # another process may have made it meanwhile
+            collects = gc.isenabled()
+            gc.disable()  # a million products hold no cycle, and looking for one takes a tenth of the time
             try:
                 remove(partial)
                 build(partial)
                 partial.rename(path)
             finally:
                 remove(partial)
+                if collects:
+                    gc.enable()
 
 
 def remove(path: Path) -> None:

@@ -68,6 +68,7 @@ class Product:
 
 
 FIELDS = tuple(one.name for one in dataclasses.fields(Product) if one.name != "price")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LISTS = ("bullet_points", "attributes", "pricing", "instruction_attributes")
 
 
@@ -77,7 +78,7 @@ def write_product(product: Product) -> str:
     Equal products have equal lines in every process, and a catalogue's hash is that of its lines. The price is left
     out as it depends on the hash. The order of options is kept, as it is shown.
     """
-    return json.dumps([getattr(product, name) for name in FIELDS], ensure_ascii=False, separators=(",", ":"))
+    return _encode([getattr(product, name) for name in FIELDS])
 
 
 def read_product(line: str, catalog_hash: str, seed: int) -> Product:

@@ -130,8 +130,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
             carried = told.as_json(goal=goal.id, instruction=goal.instruction, **facts)
         if parts is not None:  # the code a paid worker would hand in
             code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
-        score = None if parts is None else parts.total
-        page = PageText(goal.instruction, name, score, parity=episode.rules.parity)
+        page = PageText(goal.instruction, name, None if parts is None else parts.total, parity=episode.rules.parity)
         html = shop.html.render(state, page, code, carried)
         return Response(html.encode("utf-8", "replace"), mimetype="text/html")
 

@@ -171,16 +171,12 @@ def sub_page_texts(product: Product, sub_page: str) -> tuple[str, ...]:
     return tuple(f" {text}" for text in product.bullet_points) if sub_page == "Features" else ()
 
 
-def json_for_html(options: dict[str, str]) -> str:
-    """Options as Flask's `tojson` writes them on the page of a purchase: keys sorted, "<", ">", "&" and "'" escaped."""
-    return str(htmlsafe_json_dumps(options, sort_keys=True))
-
-
 def receipt(state: PageState, score: float | None) -> Iterator[Piece]:
     """The page after a purchase. The original's text environment leaves out what it does not hand to the template."""
+    chosen = str(htmlsafe_json_dumps(dict(state.options), sort_keys=True))  # as Flask's tojson
     texts = [
         *("Thank you for shopping with us!", "Your code: ", "None", " (Paste it in your MTurk interface.)"),
-        *("Purchased", "asin", state.asin, "options", json_for_html(dict(state.options)), "attrs", "None"),
+        *("Purchased", "asin", state.asin, "options", chosen, "attrs", "None"),
         *("category", "None", "query", "None", "product category", "None"),
         *("Target", "asin", "options", "attrs", "price upper", "instuction text"),
         *("category", "product category", "query", "Goal ", "None"),

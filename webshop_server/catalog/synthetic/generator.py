@@ -43,7 +43,6 @@ class Design:
     described: tuple[Trait, ...]  # properties in the description
     facts: tuple[str, ...]  # measures, "Weight: 1 kg"
     voice: int  # which of the shop's ways of writing is used; any number
-    variant: str = ""  # value of an option that the product does not leave to choose, or ""
 
     @property
     def traits(self) -> tuple[Trait, ...]:
@@ -65,10 +64,10 @@ def synthetic_products(count: int, seed: int = 0) -> Iterator[Product]:
         for member in range(1 + draws.below(MAX_FAMILY)):
             if number == count:
                 return
-            changed = _changed(first, traits, draws) if member else first
-            design = replace(changed, variant=_variant(kind, axes, draws))
+            design = _changed(first, traits, draws) if member else first
+            variant = _variant(kind, axes, draws)
             asin = opaque_id(f"synthetic/{seed}", number)
-            yield _product(asin, department, design, axes, price * draws.between(0.85, 1.2), draws)
+            yield _product(asin, department, design, variant, axes, price * draws.between(0.85, 1.2), draws)
             number += 1
 
 
@@ -129,7 +128,7 @@ def _values(axis: Axis, draws: Draws) -> tuple[str, ...]:
 
 
 def _product(
-    asin: str, department: str, design: Design, axes: Sequence[Axis], price: float, draws: Draws
+    asin: str, department: str, design: Design, variant: str, axes: Sequence[Axis], price: float, draws: Draws
 ) -> Product:
     options = {axis.name: _values(axis, draws) for axis in axes}
     prices: dict[str, float] = {}
@@ -144,7 +143,7 @@ def _product(
         pricing = tuple(sorted({min(prices.values()), max(prices.values())}))
     bullets = _bullets(design, draws)
     description = _description(design, draws) if design.described or draws.chance(DESCRIBED / 2) else ""
-    title = _title(design)
+    title = _title(design, variant)
     wanted: list[Trait] = []
     if draws.chance(REQUESTED):
         # In the order of the product, those that only its page tells last: a shopper's first word is what is seen.
@@ -203,8 +202,8 @@ def _tied_on(traits: Sequence[Trait]) -> str:
     return " ".join(f"{link} {and_list(tied)}" for link, tied in names.items())
 
 
-def _title(design: Design) -> str:
-    """The title, nouns marked."""
+def _title(design: Design, variant: str) -> str:
+    """The title, nouns marked, with the value of an option that the product does not leave to choose, if any."""
     before = " ".join(trait.name for trait in design.titled if not trait.link)
     title = TITLES[design.voice % len(TITLES)].format(
         brand=design.brand,
@@ -215,7 +214,7 @@ def _title(design: Design) -> str:
     )
     # A design without such properties leaves gaps and a trailing comma.
     title = " ".join(title.split()).replace(" ,", ",").strip(" ,")
-    return f"{title}, {heading(design.variant)}" if design.variant else title
+    return f"{title}, {heading(variant)}" if variant else title
 
 
 def _bullets(design: Design, draws: Draws) -> tuple[str, ...]:

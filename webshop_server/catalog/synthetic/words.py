@@ -33,7 +33,7 @@ class Trait:
     sentences: tuple[str, ...]  # ways to say it in a text of the shop; each has the name in it, word for word
     link: str  # what ties it on: "" before what it describes, "with" (memory foam), "for" (dry hair), "for the"
 
-    @property
+    @functools.cached_property
     def plain(self) -> str:
         """The name without marks."""
         return self.name.replace("*", "")
@@ -120,13 +120,13 @@ class Draws:
 
     def pick(self, things: Sequence[T]) -> T:
         """One of `things`."""
-        return things[self.below(len(things))]
+        return things[int(self._random() * len(things))]
 
     def some(self, things: Sequence[T], count: int) -> list[T]:
         """`count` different ones of `things`, or all if there are fewer, in the order drawn."""
         left = list(things)
         for place in range(min(count, len(left))):
-            other = place + self.below(len(left) - place)
+            other = place + int(self._random() * (len(left) - place))
             left[place], left[other] = left[other], left[place]
         return left[:count]
 
