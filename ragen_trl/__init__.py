@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
-    from ragen_trl.batching.rewards import consistency_reward, length_reward
+    from ragen_trl.batching.rewards import consistency_reward
     from ragen_trl.batching.rollout_batch import RolloutBatch
     from ragen_trl.config.options import WarmStartConfig
     from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
@@ -29,7 +29,7 @@ if find_spec("torch") is None or find_spec("trl") is None:
 
 _NAMES = {
     "astar_po.trainer": ["AStarPOTrainer"],
-    "batching.rewards": ["consistency_reward", "length_reward"],
+    "batching.rewards": ["consistency_reward"],
     "batching.rollout_batch": ["RolloutBatch"],
     "config.options": ["WarmStartConfig"],
     "config.starpo": ["AStarPOConfig", "StarPOConfig", "StarPOSConfig"],
@@ -65,7 +65,6 @@ __all__ = [
     "consistency_reward",
     "demonstrations_from",
     "evaluate",
-    "length_reward",
     "make_chat",
     "make_turns",
     "play",

@@ -629,6 +629,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         norm = super()._get_grad_norm(model, grad_norm)
         if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
             checks.check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
+        if norm == 0 and not self.is_deepspeed_enabled:
+            # No group has told its members apart. A step would move the weights by momentum and decay, and shrink the
+            # second moment, so the next gradient would be divided by too little: an optimizer skips what has no grad.
+            model.zero_grad(set_to_none=True)
         return norm
 
     # Evaluation during training

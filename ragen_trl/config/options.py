@@ -118,7 +118,6 @@ class TokenOptions:
     context: str | None = option(
         None, "Instead of that: a function 'module:name' that writes what the model reads, or 'actions_so_far'."
     )
-    stop_at_answer: bool = option(False, "End a reply at its </answer>; the end that is then added is not trained.")
     observation: Literal["text", "image"] = option(
         "text", "What a message shows: 'text', or 'image' for a picture of the state, which needs a vision model."
     )
@@ -133,6 +132,9 @@ class MannerOptions(TokenOptions):
     """How a model is prompted and what failures cost. These options are saved with a model."""
 
     think: bool = option(True, "Ask for <think>…</think> before <answer>…</answer>.")
+    stop_at_answer: bool = option(
+        True, "End a reply at its first </answer>: text behind it is not played, and would be trained on."
+    )
     max_reply_length: int = option(400, "Tokens sampled per reply.", "[1, inf)")
     max_completion_length: int | None = option(3600, "Tokens of a trajectory after its first prompt.", "[1, inf)")
     system_prompt: str | None = option(None, "System message; unset: the chat template's, if any.")

@@ -108,7 +108,8 @@ class ApiModel(Player):
         for option in option_names(TokenOptions):
             if getattr(args, option) != getattr(TokenOptions, option):
                 raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-        sampling = Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p)
+        temperature = plan.run.eval_temperature
+        sampling = Sampling(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
         self.asked = ApiPolicy(
             str(api.api_model),
             sampling,

@@ -63,12 +63,13 @@ def below_best(values: Sequence[float], share: float, window: int) -> Verdict:
     """The mean of the last ``window`` values is below ``share`` of the best such mean; for values from 0 up."""
     if len(values) < 2 * window:
         return None
-    means = _trailing_means(values, window)
+    means = trailing_means(values, window)
     threshold = share * max(means)
     return (means[-1], threshold) if means[-1] < threshold else None
 
 
-def _trailing_means(values: Sequence[float], window: int) -> list[float]:
+def trailing_means(values: Sequence[float], window: int) -> list[float]:
+    """The mean of every ``window`` values in a row."""
     return [fmean(values[end - window : end]) for end in range(window, len(values) + 1)]
 
 
@@ -85,7 +86,7 @@ def gaining(values: Sequence[float]) -> bool:
             continue
         first, recent = values[:START], values[-window:]
         error = math.sqrt(variance(first) / START + variance(recent) / window)
-        gain, best = fmean(recent) - fmean(first), max(_trailing_means(values, window)) - fmean(first)
+        gain, best = fmean(recent) - fmean(first), max(trailing_means(values, window)) - fmean(first)
         if gain > errors * error and gain >= 0.7 * best:
             return True
     return False

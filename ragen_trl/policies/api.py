@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 import numpy as np
 
+from ragen_envs import END_ANSWER
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
@@ -311,8 +312,11 @@ class ApiPolicy(Policy):
             if isinstance(outcome, ApiError):
                 replies.append(Reply("", error=f"{type(outcome).__name__}: {outcome}"))
                 continue
-            self._conversations[request.row].append({"role": "assistant", "content": broken(outcome.text)})
-            replies.append(Reply(outcome.text, cut=outcome.cut))
+            text, cut = outcome.text, outcome.cut
+            if self.sampling.stop_at_answer and END_ANSWER in text:  # as a local model's; not every server can stop
+                text, cut = text.partition(END_ANSWER)[0] + END_ANSWER, False
+            self._conversations[request.row].append({"role": "assistant", "content": broken(text)})
+            replies.append(Reply(text, cut=cut))
         return replies
 
     def _question(self, request: Request) -> dict[str, Any]:

@@ -22,7 +22,8 @@ class Sampling:
         temperature: Divides the logits; 0 is greedy.
         top_k: Keep only the k most likely tokens; 0 keeps all.
         top_p: Keep only the smallest set of most likely tokens with this total probability; 1 keeps all.
-        stop_at_answer: A reply also ends with the token that completes ``</answer>``.
+        stop_at_answer: A reply also ends with the token that completes its first ``</answer>``. What a model writes
+            behind it is free: nobody plays it, and without the stop it is sampled and trained on.
         never: Tokens that are never drawn. They have a log-probability, as those that top-k and top-p exclude.
 
     Raises:
@@ -33,7 +34,7 @@ class Sampling:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-    stop_at_answer: bool = False
+    stop_at_answer: bool = True
     never: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

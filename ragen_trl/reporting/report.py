@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,7 +23,7 @@ from markupsafe import Markup
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.tables import result_table
-from ragen_trl.monitoring.alerts import find_alerts
+from ragen_trl.monitoring.alerts import find_alerts, trailing_means
 from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.training.checkpoints import last_whole_checkpoint
@@ -119,6 +120,20 @@ def sentence(run: Run, label: str = "") -> str:
         text += f" {said}: the difference is {with_interval(found, 2, '+')}, paired by start state."
     if (found := differences.get("random")) and found["low"] <= 0:
         text += " The trained policy is not shown to be better than the random one."
+    return text + _course(run)
+
+
+def _course(run: Run) -> str:
+    """What happened on the way that the last results do not show: a collapse, a recovery, replies at their cap."""
+    text, successes = "", run.successes()
+    for fallen in (fired for fired in find_alerts(run.history) if fired.rule.name == "success_falls"):
+        best = max(trailing_means([success for step, success in successes if step <= fallen.step], 20))
+        now = fmean(success for _, success in successes[-20:])
+        text += f" Success in training fell from {best:.2f} to {fallen.value:.2f} by step {fallen.step}"
+        text += f" and recovered to {now:.2f}." if now >= 0.9 * best else " and did not recover."
+    cut = [row["completions/clipped_ratio"] for row in run.history if _is_number(row.get("completions/clipped_ratio"))]
+    if cut and (share := fmean(cut[-20:])) >= 0.05:
+        text += f" At the end {share:.0%} of the trajectories ended with a reply that its token limit cut."
     return text
 
 

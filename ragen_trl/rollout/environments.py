@@ -31,7 +31,7 @@ EnvMaker = Callable[[], gymnasium.Env[str, str]]
 
 _OPTIONS = ("env", "env_kwargs", *LIMITS, *MANNER)
 """What ``play.json`` records: where a model plays and how."""
-_READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
+_READ = (*option_names(TokenOptions), "think", "stop_at_answer", "system_prompt", "force_reply_prefix")
 """Options that decide what a model reads and how its replies are read."""
 
 

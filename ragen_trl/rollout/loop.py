@@ -139,8 +139,8 @@ def _begun(
     for env, start, outcome in zip(envs, starts, outcomes, strict=True):
         pause = waited = 0.0
         while renew is not None and isinstance(outcome, Failure) and waited <= patience:
-            if _is_wrong_option(outcome):
-                break
+            if isinstance(outcome.error, EnvError) and isinstance(outcome.error, (ValueError, TypeError)):
+                break  # a wrong option, which waiting does not mend
             time.sleep(pause)
             waited, pause = waited + pause, min(2 * pause + 1, 30.0)
             made = executor.attempt(partial(renew, env, outcome))
@@ -154,10 +154,6 @@ def _begun(
             ) from outcome.error
         episodes.append(Episode(start, env, outcome, rule))
     return episodes
-
-
-def _is_wrong_option(failure: Failure) -> bool:
-    return isinstance(failure.error, EnvError) and isinstance(failure.error, (ValueError, TypeError))
 
 
 def _reset(env: TurnEnv, start: Start) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.batching.rewards import consistency_reward, length_reward
+from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.batching.rollout_batch import RolloutBatch, balanced_ranks
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import made_up, rollout_of
@@ -117,17 +117,13 @@ def test_selected_rows_of_joined_rollouts_are_those_of_their_trajectories() -> N
 # Extra rewards: values by hand, from episodes whose replies and lengths are written down
 
 
-def said_turn(reply: str = "", actions: tuple[str, ...] = (), readable: bool = True, tokens: int = 1) -> Turn:
-    info = {"actions": actions, "format_is_valid": readable}
-    return Turn((1,), tuple(range(tokens)), (), observation="?", reply=reply, reward=0.0, info=info)
-
-
 def episode(*turns: Turn) -> Trajectory:
     return Trajectory(turns, seed=0, terminated=True)
 
 
 def said(thought: str, action: str) -> Turn:
-    return said_turn(f"<think>{thought}</think><answer>{action}</answer>", (action,))
+    reply = f"<think>{thought}</think><answer>{action}</answer>"
+    return Turn((1,), (0,), (), observation="?", reply=reply, reward=0.0, info={"actions": (action,)})
 
 
 def test_consistency_is_a_mean_over_turns() -> None:
@@ -137,8 +133,3 @@ def test_consistency_is_a_mean_over_turns() -> None:
     rewards = consistency_reward(trajectory=[episode(buying, named), episode(named, silent, silent)])
     assert rewards == pytest.approx([0.175, 0.05], abs=1e-12)
     assert consistency_reward(trajectory=[episode(*[buying] * 9)]) == pytest.approx([0.2])  # length earns nothing
-
-
-@pytest.mark.parametrize(("tokens", "charge"), [(0, 0.0), (100, 0.0), (101, -0.02), (150, -1.0), (4000, -1.0)])
-def test_length_is_free_up_to_the_target_then_charged_in_proportion(tokens: int, charge: float) -> None:
-    assert length_reward(100, 50)(trajectory=[episode(said_turn(tokens=tokens))]) == pytest.approx([charge], abs=1e-12)

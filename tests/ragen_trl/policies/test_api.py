@@ -19,9 +19,10 @@ from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_envs.registered import every_id
 from tests.support.ragen_trl.chat_families import FAMILIES, bundled_templates, bundled_tokenizer
 from tests.support.ragen_trl.fake_envs import Quiz
-from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
+from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload, completion
 
 KEY = "sk-very-secret-0123456789"
+TAIL = "<answer>a</answer> and so on <answer>b</answer>"
 
 
 OPENED: list[ApiClient] = []
@@ -76,6 +77,16 @@ def test_a_conversation_grows_by_what_was_said_and_shown() -> None:
     assert [turn.reply for turn in episode.turns] == ["answer to 0xxx", "answer to 1xxxx"]
     assert [turn.reward for turn in episode.turns] == [1.0, 2.0]
     assert (episode.terminated, episode.success, episode.token_ids) == (True, True, ())
+
+
+@pytest.mark.parametrize(("stop_at_answer", "heard"), [(True, "<answer>a</answer>"), (False, TAIL)])
+def test_text_behind_the_answer_is_neither_played_nor_shown_again(stop_at_answer: bool, heard: str) -> None:
+    cut = Fault(200, completion(TAIL).replace('"stop"', '"length"'))
+    with OpenAIServer(fault=lambda payload, attempt: cut, key=KEY) as server:
+        player = ApiPolicy("m", Sampling(50, stop_at_answer=stop_at_answer), client(server))
+        (episode,) = quizzes(player, 2)
+    assert [(turn.reply, turn.cut) for turn in episode.turns] == [(heard, not stop_at_answer)] * 2
+    assert server.asked[1]["messages"][1]["content"] == heard
 
 
 def test_what_a_server_may_read_as_a_control_token_is_broken() -> None:

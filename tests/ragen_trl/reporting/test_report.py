@@ -139,6 +139,18 @@ def test_a_difference_by_start_state_decides_where_it_is_known(differences: dict
     assert text.endswith("better than the random one.") == (differences["random"] < 0.03)
 
 
+def test_the_headline_names_a_collapse_a_recovery_and_replies_at_their_cap() -> None:
+    successes = [0.8] * 20 + [0.0] * 20 + [0.9] * 20
+    for last, said in ((40, "did not recover."), (60, "recovered to 0.90.")):
+        history = [{"step": 1 + step, "success": one} for step, one in enumerate(successes[:last])]
+        text = f" Success in training fell from 0.80 to 0.00 by step 40 and {said}"
+        assert text in sentence(Run(Path("run"), SUMMARY, history))
+    cut = [{"step": step, "completions/clipped_ratio": step / 100} for step in range(1, 31)]
+    assert sentence(Run(Path("run"), SUMMARY, cut)).endswith(
+        "At the end 20% of the trajectories ended with a reply that its token limit cut."
+    )
+
+
 def test_nothing_from_a_file_becomes_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x_$"
     summary = changed(

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 import torch
 
-from ragen_trl import StarPOSConfig, StarPOTrainer
+from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
 from ragen_trl.errors import UserError
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.loop import EnvResetError
@@ -39,14 +39,16 @@ def test_every_parameter_moves_and_what_was_sampled_is_trained_with_ratio_one(tm
     assert max(logged(trainer, "sampling/ratio_deviation_max")) < 1e-3
 
 
-def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [StarPOSConfig, StarPOConfig], ids=["filtered", "gradients of 0"])
+def test_nothing_to_learn_changes_nothing(tmp_path: Path, config: Any) -> None:
     """With weight decay and momentum, an update of zeros would still move the weights."""
-    options: dict[str, Any] = {"config": StarPOSConfig, "weight_decay": 0.5, "learning_rate": 0.1}
-    trainer = small_trainer(tmp_path, lottery(win=0.0), **options)
+    options: dict[str, Any] = {"weight_decay": 0.5, "learning_rate": 0.1, "beta": 0.0, "entropy_coef": 0.0}
+    trainer = small_trainer(tmp_path, lottery(win=0.0), config=config, **options)
     before = parameters(trainer)
     trainer.train()
     assert all(torch.equal(value, before[name]) for name, value in parameters(trainer).items())
-    assert logged(trainer, "filter/skipped") == [1.0, 1.0]
+    assert logged(trainer, "filter/skipped") == [float(config is StarPOSConfig)] * 2
+    assert not trainer.optimizer.state
 
 
 def test_a_server_that_stays_away_costs_no_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
