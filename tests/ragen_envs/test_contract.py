@@ -94,15 +94,6 @@ def several_steps(env: gymnasium.Env[str, str]) -> list[Any]:
     return results
 
 
-# Strings that may upset a parser: each is an action or not, as the environment likes, and never an exception.
-HARD = (
-    *("(" * 30_000, "(" * 15_000 + "1" + ")" * 15_000, "-" * 30_000 + "1", "9" * 30_000, "1+" * 15_000 + "1"),
-    *("9**9**9**9", "1<<99999", "1/0", "0/0", "1e999", "nan", "1_000", "0x1", "1.5", "１＋２", "²", "1 2", "()", "-"),
-    *("__import__('os').getcwd()", "{x}", "%s", "\\", "\x00", "\ud800", "\u202eUp", "U\u0301p", "ſ", "İ", "1-"),
-    *("<answer>" * 4_000, "<think>" * 4_000, "</answer><answer>" * 2_000, "||" * 15_000, " " * 30_000),
-)
-
-
 def random_garbage(rng: np.random.Generator) -> str:
     """A string that is not an action anywhere: it has a character that no environment knows, or is blank or huge."""
     length = int(rng.integers(1, 60))
@@ -169,18 +160,6 @@ def test_random_episodes_of_garbage_among_replies(env_id: str, wrapper: type[Age
                 break
         else:
             pytest.fail("five turns did not end the episode")
-
-
-@every_turns
-def test_hard_strings_are_no_exceptions(env_id: str, wrapper: type[AgentTurns]) -> None:
-    env = make(env_id)
-    turns = wrapper(env)
-    for text in HARD:
-        env.reset(seed=1)
-        assert_well_formed(env, env.step(text), EVERY_INFO | set(env.idle_info))
-        for reply in (text, around(turns, text), f"<think>{text}</think><answer>Up</answer>"):
-            turns.reset(seed=1)
-            assert_well_formed(turns, turns.step(reply), turn_info(env_id, wrapper))
 
 
 def trace(env: TextEnv, seed: int, steps: int = 12, options: dict[str, Any] | None = None) -> list[Any]:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,11 +50,6 @@ def act(change: Callable[..., tuple[Any, ...]]) -> Any:
     return lambda env, action: change(*Walk._act(env, action))
 
 
-def slipping(luck: Callable[[Walk], float]) -> Any:
-    """An `_act` that goes left instead, with luck."""
-    return lambda env, action: Walk._act(env, action if luck(env) < 0.8 else "Left")
-
-
 def started(goal: Callable[[Mapping[str, Any]], int]) -> Any:
     """A `_start` with another goal."""
 
@@ -67,21 +61,18 @@ def started(goal: Callable[[Mapping[str, Any]], int]) -> Any:
     return start
 
 
-LUCK = random.Random(1)
 GlobalRandom = planted("GlobalRandom", _start=started(lambda options: random.choice(ENDS)))
 StartFromLuck = planted("StartFromLuck", _start=started(lambda options: ENDS[options.get("outcome_seed", 0) % 2]))
-SharedLuck = planted("SharedLuck", _act=slipping(lambda env: env.np_random.random()))
-LuckOfItsOwn = planted("LuckOfItsOwn", _act=slipping(lambda env: LUCK.random()))
+SharedLuck = planted(
+    "SharedLuck", _act=lambda env, action: Walk._act(env, action if env.np_random.random() < 0.8 else "Left")
+)
 HashOrder = planted("HashOrder", _seen=lambda env: f"{Walk._seen(env)} {hash('a goal')}")
-ProcessState = planted("ProcessState", _seen=lambda env: f"{Walk._seen(env)} {os.getpid()}")
-LongText = planted("LongText", _seen=lambda env: Walk._seen(env) + " " * 2000)
 StrangeLetters = planted("StrangeLetters", _seen=lambda env: Walk._seen(env).replace("F", "⚑"))
 NotANumber = planted("NotANumber", _act=act(lambda seen, reward, over, info: (seen, reward or math.nan, over, info)))
 CountedSuccess = planted(
     "CountedSuccess", _act=act(lambda seen, reward, over, info: (seen, reward, over, {**info, "success": reward}))
 )
 PaidToFail = planted("PaidToFail", _act=act(lambda seen, reward, over, info: (seen, -reward, over, info)))
-RaisesOnGarbage = planted("RaisesOnGarbage", _parse_action=lambda env, text: WORDS[text.strip().lower()])
 RaisesOnSurrogates = planted(
     "RaisesOnSurrogates", _parse_action=lambda env, text: WORDS.get(text.lower().encode().decode())
 )
@@ -163,13 +154,6 @@ class NoEnd(Walk):
         return self._seen(), 0.0, False, {**info, "success": False}
 
 
-class AlwaysRight(Walk):
-    _start = started(lambda options: 8)
-
-    def best_action(self, actions_left: int) -> str:  # by a detour, so that it does not always do the same
-        return "Left" if self.taken == 0 and self.place == 3 else "Right"
-
-
 class PaidSteps(Walk):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         shown, reward, over, info = super()._act(action)
@@ -197,10 +181,6 @@ class Lock(Walk):
 
     def best_action(self, actions_left: int) -> str:
         return self.key[len(self.tried)]
-
-
-class OneKey(Lock):
-    keys = Lock.keys[2:]
 
 
 class MasterKey(Lock):
@@ -241,18 +221,13 @@ PLANTED = [
     (GlobalRandom, "same seed", "FAULT"),
     (Leftover, "same seed", "FAULT"),
     (SharedState, "same seed", "FAULT"),
-    (LuckOfItsOwn, "same seed", "FAULT"),
     (HashOrder, "another process", "FAULT"),
-    (ProcessState, "another process", "FAULT"),
     (SharedLuck, "luck of a group", "FAULT"),
     (StartFromLuck, "luck of a group", "FAULT"),
-    (Bare, "luck of a group", "note"),
-    (LongText, "returned values", "FAULT"),
     (StrangeLetters, "returned values", "FAULT"),
     (NotANumber, "returned values", "FAULT"),
     (CountedSuccess, "returned values", "FAULT"),
     (Bare, "returned values", "FAULT"),
-    (RaisesOnGarbage, "any string", "FAULT"),
     (RaisesOnSurrogates, "any string", "FAULT"),
     (LimitIsTheEnd, "the end", "FAULT"),
     (GoalIsALimit, "the end", "FAULT"),
@@ -260,10 +235,8 @@ PLANTED = [
     (NoEnd, "the end", "note"),
     (WrongOracle, "who succeeds", "FAULT"),
     (PaidToFail, "who succeeds", "FAULT"),
-    (AlwaysRight, "cheat: one action", "FAULT"),
     (PaidSteps, "cheat: one action", "FAULT"),
     (GarbageWins, "cheat: one action", "FAULT"),
-    (OneKey, "cheat: one sequence", "note"),
     (MasterKey, "cheat: one sequence", "FAULT"),
     (TellsTheAnswer, "cheat: in sight", "FAULT"),
     (CostlyEnd, "cheat: stop early", "FAULT"),
