@@ -62,6 +62,7 @@ def check(status: int, headers: dict[str, str], content: bytes, told: object) ->
     assert 200 <= status < 500, told
     assert "Set-Cookie" not in headers and not any("\n" in value or "\r" in value for value in headers.values()), told
     assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Content-Security-Policy"].startswith("default-src 'self';")
     if headers.get("Content-Type", "").startswith("text/html") and content:
         text = content.decode("utf-8")
         page = BeautifulSoup(text, "html.parser")

@@ -122,13 +122,6 @@ def test_what_does_not_exist_is_refused_with_a_page(client: FlaskClient, path: s
     assert "Traceback" not in response.get_data(as_text=True)
 
 
-def test_every_answer_is_guarded(client: FlaskClient) -> None:
-    for path in ("/fixed_0", "/nothing/here", "/static/store.css", "/picture/B000SHIRT1.svg"):
-        headers = client.get(path).headers
-        assert headers["Content-Security-Policy"].startswith("default-src 'self';")
-        assert headers["X-Content-Type-Options"] == "nosniff"
-
-
 def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:
     """Else a name known from one catalogue would tell the goal in another."""
 

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,19 +48,6 @@ def test_the_least_recently_used_make_room(file: Path) -> None:
     assert (sessions.update("a"), sessions.update("c")) == (Episode(1), Episode(3))
     with pytest.raises(UnknownSessionError):
         sessions.update("b")
-
-
-def test_no_change_is_lost_when_changes_are_slow(file: Path) -> None:
-    sessions = Sessions(file)
-    sessions.put("a", Episode(0))
-
-    def slow(one: Episode) -> Episode:
-        time.sleep(0.002)
-        return more(one)
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: sessions.update("a", slow), range(20)))
-    assert sessions.update("a") == Episode(20)
 
 
 def count_in_file(sessions: Sessions) -> None:
