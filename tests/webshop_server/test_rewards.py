@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.webshop_server import products
 from webshop_server.catalog import Catalog, open_catalog
-from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import (
@@ -57,31 +57,15 @@ def test_closeness(wanted: str, chosen: str, expected: Closeness) -> None:
     assert closeness(wanted, chosen) is closeness(chosen, wanted) is plain
 
 
-SHIRT = Product(
-    asin="SHIRT",
-    title="Acme Cotton Shirt",
-    category="fashion",
-    query="shirts",
-    product_category="Clothing › Men › Shirts",
-    description="Dries Quickly.",
-    bullet_points=("Made in Peru", "Slim Fit"),
+SHIRT = dataclasses.replace(
+    products.SHIRT,
     attributes=("machine wash",),
     options={"color": ("red", "blue", "sky blue"), "size": ("large", "x-large")},
     option_prices={"x-large": 35.0},
     price=25.0,
 )
-GOAL = Goal(
-    id=0,
-    asin="SHIRT",
-    category="fashion",
-    query="shirts",
-    name="Acme Cotton Shirt",
-    product_category="Clothing › Men › Shirts",
-    instruction="",
-    attributes=("machine wash", "slim fit", "warm"),
-    price_upper=30.0,
-    options={"color": "red", "size": "large"},
-    weight=1.0,
+GOAL = products.goal_of(
+    SHIRT, attributes=("machine wash", "cool", "warm"), price_upper=30.0, options={"color": "red", "size": "large"}
 )
 
 
@@ -98,7 +82,7 @@ def scored(
 @pytest.mark.parametrize("mode", ["webshop", "fixed"])
 def test_parts_and_success_by_hand(mode: RewardMode) -> None:
     parts = scored({"color": "red", "size": "large"}, mode=mode)
-    # "machine wash" is an attribute, "slim fit" is in a bullet point, "warm" is nowhere: 2 + 2 + 1 of 3 + 2 + 1.
+    # "machine wash" is an attribute, "cool" is in a bullet point, "warm" is nowhere: 2 + 2 + 1 of 3 + 2 + 1.
     assert parts.total == 5 / 6
     assert not parts.success
     assert (parts.attributes_met, parts.options_met) == ((True, True, False), (True, True))
@@ -108,7 +92,7 @@ def test_parts_and_success_by_hand(mode: RewardMode) -> None:
         "mode": mode, "nouns": "every_word",
     }  # fmt: skip
     # Success is everything.
-    wanted = goal(attributes=("machine wash", "peru", "dries quickly", "cotton"))
+    wanted = goal(attributes=("machine wash", "cool", "soft", "linen"))
     assert scored({"color": "red", "size": "large"}, wanted, mode).total == 1.0
     assert scored({"color": "red", "size": "large"}, wanted, mode).success
     assert scored({"color": "red"}, wanted, mode).total == 6 / 7
@@ -128,7 +112,7 @@ def test_parts_and_success_by_hand(mode: RewardMode) -> None:
 )
 def test_title_thresholds(nouns: int, shared: int, query: str, r_type: float) -> None:
     names = tuple(f"n{number}" for number in range(nouns))
-    product = dataclasses.replace(SHIRT, nouns=names[:shared], query=query, product_category="Men")
+    product = dataclasses.replace(SHIRT, nouns=names[:shared], query=query, product_category="Clothing")
     assert kind_match(product, goal(nouns=names), noun_tagger()).r_type == r_type
 
 

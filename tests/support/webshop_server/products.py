@@ -1,6 +1,10 @@
-"""Two products that tests of the store share."""
+"""Two products that tests of the store share, and goals that ask for one."""
+
+from dataclasses import replace
+from typing import Any
 
 from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import NO_PRICE_BOUND, Goal
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -32,3 +36,9 @@ MUG = Product(
     instruction="Find me a ceramic mug",
     instruction_attributes=("ceramic",),
 )
+
+
+def goal_of(product: Product, **changes: Any) -> Goal:
+    """The goal of a product, at any price and with any options but for the changes."""
+    names = (product.asin, product.category, product.query, product.title, product.product_category)
+    return replace(Goal(0, *names, "", product.instruction_attributes, NO_PRICE_BOUND, {}, 1.0), **changes)

@@ -9,18 +9,16 @@ import pytest
 from bs4 import BeautifulSoup
 
 from ragen_envs.webshop.remote import ShopPage
+from tests.support.webshop_server import products
 from webshop_server.catalog.product import Product
 from webshop_server.store.page_html import HtmlPages
 from webshop_server.store.page_text import LONGEST_TITLE, PageText, observation, pieces, url, written
 from webshop_server.store.shop import Episode, Rules, open_shop
 from webshop_server.store.state import START, SUB_PAGES, Filter, PageState, Store
 
-SHIRT = Product(
-    asin="B000SHIRT1",
+SHIRT = replace(
+    products.SHIRT,
     title="Linen  <Shirt>\n& more",
-    category="fashion",
-    query="shirts",
-    product_category="Clothing › Shirts",
     description="Soft.\n  Two lines & a 'quote'. ",
     bullet_points=("Cool", "", " padded "),
     attributes=("linen", "slim fit"),

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from tests.support.webshop_server.products import goal_of
 from webshop_server.catalog import open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, make_goals
@@ -13,17 +14,10 @@ from webshop_server.store.shop import open_shop
 from webshop_server.store.winnable import can_be_clicked, own_options
 
 CAP = Product(
-    asin="CAP",
-    title="Wool Cap",
-    category="fashion",
-    query="caps",
-    product_category="Caps",
-    attributes=("warm",),
+    *("CAP", "Wool Cap", "fashion", "caps", "Caps"), attributes=("warm",), option_prices={"x-large": 45.0}, price=20.0,
     options={"color": ("navy | red", "1877black", "matte black", "black"), "size": ("large", "x-large")},
-    option_prices={"x-large": 45.0},
-    price=20.0,
-)
-GOAL = Goal(0, "CAP", "fashion", "caps", "Wool Cap", "Caps", "", ("warm",), 40.0, {}, 1.0)
+)  # fmt: skip
+GOAL = goal_of(CAP, attributes=("warm",), price_upper=40.0)
 
 
 def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
