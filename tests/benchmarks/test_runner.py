@@ -1,11 +1,6 @@
 """The runner of benchmarks/: a question's grid, resuming, the JSON, intervals, measures, lessons, a smoke run."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from argparse import Namespace
 from collections import Counter
 from dataclasses import fields
@@ -93,50 +88,7 @@ def test_every_command_is_one_that_the_package_takes(name: str, tmp_path: Path) 
         assert evaluated == [(env, set(of)) for env, of in question["games"][run.game]["evaluations"].values()]
 
 
-SLOW = """
-import sys
-from argparse import Namespace
-from pathlib import Path
-import runner, settings
-def commands(run, root, model):
-    done = root / run.folder / "result.json"
-    text = f"import time; time.sleep({run.settings['sleep']}); open({str(done)!r}, 'w').write('1')"
-    return [(done, [sys.executable, "-c", text])]
-runner.commands = commands
-with open(sys.argv[2], "w") as lock:
-    runs = [settings.Run("game", "variant", seed, {"kind": "run", "sleep": seed}) for seed in (0, 30)]
-    runner.do(runs, Path(sys.argv[1]), Namespace(smoke=False, jobs=1, model=None), lock.fileno())
-"""
-RUNS = [settings.Run("game", "variant", seed, {"kind": "run", "sleep": seed}) for seed in (0, 30)]
-
-
-def test_after_a_kill_finished_runs_are_passed_over_and_the_others_are_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)])
-    command = [sys.executable, "-c", SLOW, str(tmp_path), str(tmp_path / "lock")]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, start_new_session=True)
-    first, second = RUNS
-    deadline = time.monotonic() + 200
-    while not (runner.is_done(first, tmp_path) and (tmp_path / second.folder / "log.txt").exists()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not runner.is_done(second, tmp_path)
-    begun: list[str] = []
-
-    def fake(command: Any, log: Path, lock: int, one_thread: bool) -> int:
-        begun.append(log.parent.name)
-        (log.parent / "result.json").write_text("1")
-        return 0
-
-    monkeypatch.setattr(runner, "process", fake)
-    assert runner.do(RUNS, tmp_path, Namespace(smoke=False, jobs=1, model=None), 0) == []
-    assert begun == [second.folder]
-
-
-def test_what_a_run_needs_is_done_once_and_before_it(tmp_path: Path) -> None:
+def test_what_a_run_needs_is_done_once_and_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = settings.Run("g", "start", None, {"kind": "warm_start"})
     second = settings.Run("g", "baselines", None, {"kind": "baselines"}, (first,))
     trained = [settings.Run("g", "v", seed, {"kind": "run", "seed": seed}, (first, second)) for seed in (0, 1)]
@@ -146,6 +98,20 @@ def test_what_a_run_needs_is_done_once_and_before_it(tmp_path: Path) -> None:
     assert runner.in_order(trained, tmp_path)[0] == [first]
     (tmp_path / first.folder / "result.json").write_text("{}")
     assert runner.in_order(trained, tmp_path) == [[second], trained]
+    begun: list[str] = []
+
+    def process(command: Any, log: Path, lock: int, one_thread: bool) -> int:
+        begun.append(log.parent.name)
+        if len(begun) == 2:
+            return -9  # killed
+        (log.parent / "result.json").write_text("1")
+        return 0
+
+    monkeypatch.setattr(runner, "process", process)
+    options = Namespace(smoke=False, jobs=1, model=None)
+    assert runner.do(trained, tmp_path, options, 0) == [trained[0].name]
+    assert runner.do(trained, tmp_path, options, 0) == []  # finished runs are passed over, the others are done
+    assert begun == [second.folder, trained[0].folder, trained[1].folder, trained[0].folder]
 
 
 def test_committed_runs_count_as_finished_and_are_kept_as_they_are(
