@@ -1,4 +1,4 @@
-"""TextEnv itself, with a very small free-form environment."""
+"""TextEnv itself, with a very small free-form environment, and pictures of text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs import NoOracleError, TextEnv, best_action, demonstration, difficulty, explain, random_action
 from ragen_envs.baselines import default_horizon, default_turns, measure, turn_limits
+from ragen_envs.render import HEIGHT, MARGIN, PAPER, WIDTH, draw_text
 
 
 class Echo(TextEnv):
@@ -77,3 +78,15 @@ def test_what_a_game_does_not_know_is_named(ask: Any) -> None:
     env.reset(seed=0)
     with pytest.raises(NoOracleError, match="Echo has no (best_action|difficulty|explain); write this method"):
         ask(env)
+
+
+LONG = "A machine-washable shirt below forty dollars, with long sleeves, in navy or in black. " * 12
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "Numbers: 3, 4\nTarget: 7", LONG, LONG * 20, "x" * 100_000, "\ud800 √ \t日本"]
+)
+def test_every_picture_has_one_size(text: str) -> None:
+    picture = draw_text(text)
+    assert (picture.shape, picture.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+    assert picture.flags.writeable and (picture[:MARGIN] == PAPER).all()

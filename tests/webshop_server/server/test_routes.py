@@ -36,15 +36,19 @@ def started(client: FlaskClient, name: str) -> str:
     return name
 
 
-def test_goals_follow_from_names(app: Flask) -> None:
-    def instruction(name: str, app: Flask = app) -> str:
-        found = page(app.test_client().get(f"/{name}")).select_one("#instruction-text")
-        return found.get_text("|", strip=True) if found else ""
+def test_goals_follow_from_names_and_from_the_catalogue(file: Path, tmp_path: Path) -> None:
+    """Else a name known from one catalogue would tell the goal in another."""
 
-    assert instruction("fixed_0").startswith("Instruction:|Find me a linen shirt with color: ")
-    assert instruction("fixed_0") == instruction("other_fixed_0") != instruction("fixed_1")
-    again = create_app(Catalog("sample", [SHIRT, *SHIRTS], seed=0))
-    assert instruction("abc", again) == instruction("abc")
+    def goals(app: Flask, sessions: Path, *more: str) -> list[int]:
+        names = [started(app.test_client(), name) for name in (*more, *(f"name{number}" for number in range(12)))]
+        return [Sessions(sessions).update(name).goal for name in names]
+
+    shirts = [create_app(Catalog("sample", [SHIRT], seed=0), sessions=tmp_path / name) for name in "ab"]
+    drawn = goals(shirts[0], tmp_path / "a", "fixed_0", "other_fixed_0", "fixed_1")
+    assert drawn[:3] == [0, 0, 1]
+    assert goals(shirts[1], tmp_path / "b") == drawn[3:]
+    other = create_app(Catalog("sample", [replace(SHIRT, description="Softer.")], seed=0), sessions=file)
+    assert goals(other, file) != drawn[3:]
 
 
 def test_a_search_goes_to_the_results_as_in_the_original(client: FlaskClient) -> None:
@@ -120,14 +124,3 @@ def test_what_does_not_exist_is_refused_with_a_page(client: FlaskClient, path: s
     assert response.status_code == status
     assert response.mimetype == "text/html"
     assert "Traceback" not in response.get_data(as_text=True)
-
-
-def test_the_goal_of_a_name_depends_on_the_catalogue(tmp_path: Path) -> None:
-    """Else a name known from one catalogue would tell the goal in another."""
-
-    def goals(product: Product) -> list[int]:
-        file = tmp_path / f"{product.description}sqlite"
-        client = create_app(Catalog("sample", [product], seed=0), sessions=file).test_client()
-        return [Sessions(file).update(started(client, f"name{number}")).goal for number in range(12)]
-
-    assert goals(SHIRT) != goals(replace(SHIRT, description="Softer."))
