@@ -59,14 +59,7 @@ def explain(env: TextGym, actions: Sequence[str], rng: np.random.Generator | Non
     return str(_method(env, "explain")(actions, np.random.default_rng(0) if rng is None else rng))
 
 
-def plan(
-    env: TextGym,
-    actions_left: int,
-    length: int,
-    rng: np.random.Generator,
-    noise: float = 0.0,
-    kind: type[TextEnv] = TextEnv,
-) -> list[str]:
+def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
     They are chosen on a copy of the environment whose outcomes are drawn from `rng`, so no plan sees what will happen.
@@ -77,17 +70,31 @@ def plan(
         length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
         rng: Source of the imagined outcomes and the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
-        kind: The class whose `TextEnv.demonstrated_action` chooses them.
 
     Raises:
         ValueError: If `noise` is not a probability.
         TypeError: If it is not a `TextEnv`; a `NoOracleError` is one, too.
     """
+    return _imagined(env, actions_left, length, rng, noise, of_its_own=False)
+
+
+def demonstration(
+    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
+) -> list[str]:
+    """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
+    return _imagined(env, actions_left, length, rng, noise, of_its_own=True)
+
+
+def _imagined(
+    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float, of_its_own: bool
+) -> list[str]:
+    """See `plan` and, with noise of the environment's own, `demonstration`."""
     check_probability("noise", noise)
     game: Any = env.unwrapped
     if not isinstance(game, TextEnv):
         raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(game).__name__} is not one")
     _method(game, "best_action")  # asks for a reset
+    kind = type(game) if of_its_own else TextEnv  # whose method chooses
     # Actions change none of these, and copying them would take twelve times as long as the rest.
     shared = (game.observation_space, game.action_space, game.spec, game.np_random)
     memo: dict[int, Any] = {id(part): part for part in shared}
@@ -100,13 +107,6 @@ def plan(
         if terminated or truncated:
             break
     return actions
-
-
-def demonstration(
-    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
-) -> list[str]:
-    """`plan`, with the noise that suits the environment: each action by its own `TextEnv.demonstrated_action`."""
-    return plan(env, actions_left, length, rng, noise, type(env.unwrapped))  # type: ignore[arg-type]
 
 
 def _method(env: gymnasium.Env[Any, Any], name: str) -> Any:

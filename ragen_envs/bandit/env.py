@@ -58,6 +58,9 @@ class Bandit(TextEnv):
     `success`: the high arm was chosen, whether it paid or not. `action_is_valid`: the action names an arm.
     `action_is_effective`: an arm was pulled. `arm`: its name, "" if none was pulled by this step.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     Arms, names and rewards are those of RAGEN and RAGEN-2 (MIT, arXiv 2504.20073 and 2604.06268).
     """

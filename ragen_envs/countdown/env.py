@@ -48,6 +48,9 @@ class Countdown(TextEnv):
     same. `value`: its value as text, such as "7/2" or "undefined"; "" if there was no expression. `uses_the_numbers`:
     its numbers are those of the task, in any order.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     The task is RAGEN's (MIT, arXiv 2504.20073), which takes it from a data set; here tasks are generated.
     """

@@ -51,6 +51,9 @@ class FrozenLake(BoardEnv):
     `success`: the player is on the goal. `action_is_valid`: the action is one of the four.
     `action_is_effective`: the player's tile changed. `slipped`: the move went to a side of the intended direction.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     The physics is Gymnasium's (MIT), starts and symbols are RAGEN's (MIT, arXiv 2504.20073).
     """

@@ -59,6 +59,9 @@ class Sokoban(BoardEnv):
     `success`: every box is on a target. `action_is_valid`: the action is one of the four. `action_is_effective`:
     the player moved. `pushed`: a box moved.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     Rules and rewards are gym-sokoban's (MIT), settings and symbols RAGEN's (MIT, arXiv 2504.20073).
     """

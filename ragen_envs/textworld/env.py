@@ -53,6 +53,9 @@ class TextWorld(TextEnv):
     look, inventory, examine and help, which only tell what there is. `game`: the game's name, such as "w2-o3-q4/7", or
     its path in the folder.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     Games are made and played by the package ``textworld`` (MIT, arXiv 1806.11532), which brings Inform 7, a work of
     others under their terms.

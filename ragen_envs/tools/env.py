@@ -56,6 +56,9 @@ class Tools(ToolEnv):
     `action_is_effective`: the same, and the tool did not fail. `tool`: the name of the called tool, or "".
     `tool_failed`: the tool could not do what it was asked.
 
+    ## Version History
+    v0: first version.
+
     ## Source
     The splits follow ToolBench (arXiv 2307.16789). Tasks and tools were written for this package, under Apache-2.0.
     """

@@ -27,6 +27,7 @@ from webshop_server.store.state import INVALID, START, SUB_PAGES, PageState, Sto
 
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
+EXAMPLE = "http://127.0.0.1:3000"
 REMEDY = "start `webshop-server` there, or leave base_url out to run the store in this process"
 
 TEST, EVALUATION = 500, 1500
@@ -66,13 +67,15 @@ def _client(address: str, process: int) -> httpx.Client:
 
 
 class RemoteStore:
-    """HTTP to one store, such as "http://127.0.0.1:3000". It is asked at its first use.
+    """HTTP to one store, such as `EXAMPLE`. It is asked at its first use.
 
     Settings for proxies in environment variables are ignored.
     """
 
     def __init__(self, base_url: str) -> None:
-        """Opens nothing yet."""
+        """Opens nothing yet. A `ValueError` if this is no address."""
+        if not re.fullmatch(r"https?://[^/?#\s]\S*", base_url):
+            raise ValueError(f"base_url={base_url!r} is no address of a server; write all of it, as {EXAMPLE!r}")
         self.address = base_url.rstrip("/")
         self.has_only_pages = False  # whether it was found to be none of ours
         self.known: dict[str, Any] | None = None  # what it told about itself, see `WebShop.about`
@@ -193,8 +196,8 @@ class RemoteSession:
         return self.answer
 
     def picture(self, hits: int) -> str:
-        """See `LocalSession.picture`."""
-        return self._in_session(lambda: self.store.page("GET", f"/drawing/{self._name}.svg?hits={hits}")[0])
+        """See `LocalSession.picture`; the server draws all results of a page."""
+        return self._in_session(lambda: self.store.page("GET", f"/drawing/{self._name}.svg")[0])
 
     @property
     def _name(self) -> str | None:

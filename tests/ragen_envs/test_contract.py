@@ -165,6 +165,16 @@ def test_outcomes_follow_the_seed_unless_they_have_one_of_their_own_and_starts_d
     assert [plain.reset()[0] for _ in range(10)] == [seeded.reset()[0] for _ in range(10)]
 
 
+DRY = ("Sokoban", "SokobanLarge", "Countdown", "ToyShop", "Tools", "WebShop")
+
+
+@pytest.mark.parametrize("name", DRY)
+def test_nothing_is_left_to_chance_after_the_start(name: str) -> None:
+    env = make(f"ragen/{name}-v0")
+    for seed in range(4):
+        assert trace(env, seed, options={"outcome_seed": 1}) == trace(env, seed, options={"outcome_seed": 2})
+
+
 @every_id
 def test_pictures_show_the_state_and_do_not_touch_it(env_id: str) -> None:
     seen, unseen = make(env_id, render_mode="rgb_array"), make(env_id)

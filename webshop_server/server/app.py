@@ -23,7 +23,7 @@ from typing import Any
 from flask import Flask, Response, abort, redirect, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
-from werkzeug.routing import BaseConverter, IntegerConverter
+from werkzeug.routing import IntegerConverter
 
 from webshop_server.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.product import Product
@@ -46,6 +46,7 @@ _HEADERS = {
 }
 _LONGEST_ACTION = _LONGEST_LITERAL = 4000  # characters
 _FORMAT = 6  # of what is kept of sessions
+_NAME = re.compile(r"[A-Za-z0-9_.~:@-]{1,128}")  # of a session
 _FIXED = re.compile(r"(?:.*_)?(\d{1,9})", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _NUMBERS = ("goal", "index", "seed")
@@ -53,12 +54,11 @@ _CHOICES = {"split": SPLITS, "mode": MODES, "reward": REWARDS, "parity": ("0", "
 _log = logging.getLogger(__name__)
 
 
-class _Name(BaseConverter):  # of a session
-    regex = r"[A-Za-z0-9_.~:@-]{1,128}"
-
-
 class _Page(IntegerConverter):  # of results
-    regex = r"[1-9][0-9]{0,5}"
+    regex = r"[0-9]{1,6}"
+
+    def to_python(self, value: str) -> int:
+        return int(value) or abort(404, "results begin with page 1, so there is no page 0")
 
 
 def create_app(
@@ -99,7 +99,7 @@ def create_app(
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.merge_slashes = False  # a search may have "//" in it
-    app.url_map.converters |= {"name": _Name, "page": _Page}
+    app.url_map.converters["page"] = _Page
     _add_pages(app, shop, Sessions(sessions, max_sessions), Rules(reward=reward_mode, parity=True))
     _add_errors(app, shop)
 
@@ -115,7 +115,7 @@ def create_app(
 
 def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None:
     """Adds the routes; `rules` are those of sessions that do not say so themselves."""
-    address = "<name:session>/<asin>/<path:keywords>/<page:page>"
+    address = "<session>/<asin>/<path:keywords>/<page:page>"
 
     def route(address: str) -> Any:
         return app.route(address, methods=["GET", "POST"])
@@ -151,15 +151,12 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
         drawing = svg(shop.catalog.product(asin), request.args.get("color", "")[:60])
         return Response(drawing, mimetype="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
 
-    @app.route("/drawing/<name:session>.svg")
+    @app.route("/drawing/<session>.svg")
     def drawing(session: str) -> Response:
         """A drawing of what the page of an episode shows."""
-        hits = request.args.get("hits", "10")
-        if hits not in map(str, range(1, PAGE_SIZE + 1)):
-            abort(400, f"hits {hits[:20]!r} is not a number from 1 to {PAGE_SIZE}")
-        return Response(shop.picture(sessions.update(session), int(hits)), mimetype="image/svg+xml")
+        return Response(shop.picture(sessions.update(session), PAGE_SIZE), mimetype="image/svg+xml")
 
-    @route("/<name:session>")
+    @route("/<session>")
     def start(session: str) -> ResponseReturnValue:
         """The start page; with a query from its form, the way to the results; with an action, where it leads.
 
@@ -179,6 +176,8 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
 
     def fresh(name: str) -> Episode:
         """A new session, by the rules of the query or, without one, by its name."""
+        if not _NAME.fullmatch(name):
+            abort(404, f"the session {name[:40]!r} needs a name of 1 to 128 letters, digits and _.~:@-")
         if request.args:
             split, asked, own = _asked_for(request.args.to_dict(), rules.reward)
             return shop.start(shop.find_goal(split, **asked), own)
@@ -197,7 +196,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
             abort(400, "an action is for a session that began with rules, such as /NAME?goal=17&mode=text")
         return shop.step(episode, action)
 
-    @route("/search_results/<name:session>/<path:keywords>/<page:page>")
+    @route("/search_results/<session>/<path:keywords>/<page:page>")
     def results(session: str, keywords: str, page: int) -> Response:
         """A page of results; one after the last is empty, as in the original."""
         return shown(session, sessions.update(session), PageState("results", _words(keywords), page))
@@ -212,7 +211,7 @@ def _add_pages(app: Flask, shop: Shop, sessions: Sessions, rules: Rules) -> None
             return redirect(Links(session, state).item(sub_page=sub), 303)
         return shown(session, episode, state)
 
-    @route("/done/<name:session>/<asin>/<options>")
+    @route("/done/<session>/<asin>/<options>")
     def done(session: str, asin: str, options: str) -> Response:
         """The purchase, once a session. Old programs buy with GET, so GET buys; asking for the head does not."""
         if request.method == "HEAD":
@@ -279,8 +278,10 @@ def _words(text: str) -> tuple[str, ...]:
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
     """Refuses queries that no shopper writes: blank ones, long ones, and those with control characters in them."""
     query = " ".join(words)
-    if not query.strip() or len(query) > MAX_QUERY or CONTROL.search(query):
-        abort(400, f"a search has 1 to {MAX_QUERY} characters, none of them a control character")
+    if not query.strip():
+        abort(400, "the search is blank; write what to look for")
+    if len(query) > MAX_QUERY or CONTROL.search(query):
+        abort(400, f"a search has at most {MAX_QUERY} characters, and no control character; this has {len(query)}")
     return words
 
 
