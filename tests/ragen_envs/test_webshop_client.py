@@ -95,6 +95,10 @@ def test_our_server_is_the_object_step_for_step(toy: Flask, rules: dict[str, Any
     for seed in range(4):
         walk(ours, theirs, seed, at_random(seed))
         walk(ours, theirs, seed, oracle)
+    for env in (ours, theirs):
+        env.reset(seed=0)
+        env.step("search[shoe]")
+    assert len({ours.session.picture(hits) for hits in (1, 9, 10)}) == 3
     assert (ours.render() == theirs.render()).all()
     assert not theirs.store.has_only_pages
     assert theirs.about() == ours.about() and theirs.count() == ours.count()
