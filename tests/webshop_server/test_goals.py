@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.webshop_server.products import shelf
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.catalog.product import HumanInstruction, Product
 from webshop_server.goals import goals as goals_module
@@ -24,11 +25,6 @@ from webshop_server.goals.goals import (
     price_bound,
     split_goals,
 )
-
-
-def shelf(*products: Product) -> Catalog:
-    """A catalogue of a list."""
-    return Catalog("shelf", products, 0)
 
 
 def item(asin: str, **fields: object) -> Product:

@@ -10,17 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from webshop_server.catalog import Catalog
+from tests.support.webshop_server.products import shelf
 from webshop_server.catalog.product import Product
 from webshop_server.catalog.synthetic.generator import synthetic_products
 from webshop_server.search import index as index_module
 from webshop_server.search.index import K1, B, SearchIndex, coarse_lengths, document_text, special_keys
 from webshop_server.text.analyzer import tokens
-
-
-def shelf(products: Sequence[Product]) -> Catalog:
-    """A catalogue of a list."""
-    return Catalog("shelf", products, 0)
 
 
 class PlainSum:
@@ -92,7 +87,7 @@ def look_ups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("count", [2, 40, 700])
 def test_rankings_equal_the_plain_sum(count: int) -> None:
     products, plain = drawn_shelf(count)
-    index = SearchIndex.open(shelf(products))
+    index = SearchIndex.open(shelf(*products))
     for query in queries(products, 30):
         for limit in (1, 7, 50, count):
             assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
@@ -103,7 +98,7 @@ def product(asin: str, title: str, category: str = "fashion", query: str = "shoe
     return Product(asin, title, category, query, "Clothing", attributes=words)
 
 
-SHOES = shelf([product("C", "red shoe"), product("A", "blue shoe"), product("B", "red red")])
+SHOES = shelf(product("C", "red shoe"), product("A", "blue shoe"), product("B", "red red"))
 
 
 def test_scores_worked_by_hand() -> None:
@@ -141,7 +136,7 @@ def test_special_queries() -> None:
         product("M", "lamp", "garden", "lamps", "red"),
         product("A", "boot", "fashion", "beach shoes"),
     ]
-    index = SearchIndex.open(shelf(listed))
+    index = SearchIndex.open(shelf(*listed))
     assert list(special_keys(listed[0])) == ["<a> water proof", "<a> red", "<c> fashion", "<q> beach shoes"]
     assert list(index.search(["<a>", "water", "proof"])) == ["Z"]
     assert list(index.search(["<a>", "red"])) == ["Z", "M"]  # in the order of the catalogue

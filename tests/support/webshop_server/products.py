@@ -1,8 +1,9 @@
-"""Two products that tests of the store share, and goals that ask for one."""
+"""Products, catalogues of some, and goals that ask for one: what tests of the store share."""
 
 from dataclasses import replace
 from typing import Any
 
+from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import NO_PRICE_BOUND, Goal
 
@@ -36,6 +37,11 @@ MUG = Product(
     instruction="Find me a ceramic mug",
     instruction_attributes=("ceramic",),
 )
+
+
+def shelf(*products: Product) -> Catalog:
+    """A catalogue of these products."""
+    return Catalog("shelf", products, 0)
 
 
 def goal_of(product: Product, **changes: Any) -> Goal:
