@@ -154,10 +154,11 @@ class NoEnd(Walk):
         return self._seen(), 0.0, False, {**info, "success": False}
 
 
-class PaidSteps(Walk):
-    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, over, info = super()._act(action)
-        return shown, reward + 0.5 * (action == "Left"), over and reward > 0, info
+class AlwaysRight(Walk):
+    _start = started(lambda options: 8)
+
+    def best_action(self, actions_left: int) -> str:  # by a detour, so that it does not always do the same
+        return "Left" if self.taken == 0 and self.place == 3 else "Right"
 
 
 class Lock(Walk):
@@ -235,7 +236,7 @@ PLANTED = [
     (NoEnd, "the end", "note"),
     (WrongOracle, "who succeeds", "FAULT"),
     (PaidToFail, "who succeeds", "FAULT"),
-    (PaidSteps, "cheat: one action", "FAULT"),
+    (AlwaysRight, "cheat: one action", "FAULT"),
     (GarbageWins, "cheat: one action", "FAULT"),
     (MasterKey, "cheat: one sequence", "FAULT"),
     (TellsTheAnswer, "cheat: in sight", "FAULT"),
