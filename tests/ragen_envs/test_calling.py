@@ -173,6 +173,7 @@ BARE = '{"name": "add", "parameters": {"a": 1}}'
         (f"{BARE}; {BARE}\n{BARE}", (ADD, ADD, ADD)),
         (f"{BARE} and so on", (ADD, "and so on")),
         ('{"name": "add"', ('{"name": "add"',)),
+        (deep := '{"a":' * 50_000, (deep,)),
         ('{"a": 1}', ('{"a": 1}',)),
         ("It is done.", (write_answer("It is done."),)),
         ('{"name": "now"}', (write_call("now", {}),)),
