@@ -85,7 +85,7 @@ def open_arrays(folder: Path | None, make: Make) -> Arrays:
         # As plain arrays: numpy.memmap makes every slice an object of its slow class.
         return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in folder.glob("*.npy")}
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} cannot be read ({error}); delete it and start again, and it is made again") from error
+        raise ValueError(f"{folder} cannot be read ({error}); delete it and start again, it is made again") from error
 
 
 def _write(folder: Path, make: Make) -> None:
