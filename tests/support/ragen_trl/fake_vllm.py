@@ -27,7 +27,6 @@ SERVER: dict[str, Any] = {
     "num_generations": 2,
     "max_completion_length": 600,
     "learning_rate": 1e-2,
-    "ddp_backend": "gloo",
     "seed": 0,
 }
 
