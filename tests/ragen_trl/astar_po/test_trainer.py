@@ -26,19 +26,6 @@ from tests.support.ragen_trl.trainers import (
 )
 
 
-@pytest.mark.parametrize("scale", ["unit", "paper"])
-def test_the_loss_is_never_negative(tmp_path: Path, scale: str) -> None:
-    """Both of the runs that this project answers logged negative losses: they were no regression."""
-    trainer = astar(tmp_path, draws(), loss_scale=scale, max_steps=6, learning_rate=1e-2)
-    trainer.train()
-    losses = logged(trainer, "loss")
-    assert len(losses) == 6
-    assert min(losses) >= 0 < max(losses)
-    unit = 1.0 if scale == "paper" else 2 * 1e-3
-    squares = logged(trainer, "astar/residual_squared")
-    assert losses == pytest.approx([square / unit for square in squares], rel=1e-5)
-
-
 def test_the_first_step_is_reinforce_with_the_optimal_value_as_baseline(tmp_path: Path) -> None:
     """Reference and policy are the same then: the gradient is −mean((R − V*) / range · Σ ∇ log π), whatever β₂."""
     trainer = astar(tmp_path, draws(win=3.0), beta2=0.1, **STEP)
@@ -78,21 +65,12 @@ def test_one_batch_equals_accumulated_micro_batches(tmp_path: Path, options: dic
     split = astar(tmp_path / "split", draws(), per_device_train_batch_size=2, gradient_accumulation_steps=12, **common)
     assert_same_step(step(whole), step(split))
     assert logged(split, "loss") == pytest.approx(logged(whole, "loss"), rel=1e-4)
+    assert min(logged(split, "loss")) >= 0  # both of the runs that this project answers logged negative ones
     if not options:  # with equal micro-batches the mean of their means is the mean
         for name in ("log_ratio", "residual", "residual_squared"):
             expected = pytest.approx(logged(whole, f"astar/{name}"), rel=1e-3, abs=1e-6)
             assert logged(split, f"astar/{name}") == expected, name
     assert abs(logged(whole, "astar/log_ratio")[1]) > 0.01
-
-
-def test_rewards_ten_times_as_large_make_the_same_run(tmp_path: Path) -> None:
-    """One turn: in later ones the reward is part of what the model reads."""
-    options: dict[str, Any] = {**STEP, "max_steps": 2, "beta2": 0.1}
-    one, ten = (astar(tmp_path / str(win), lottery(win), **options) for win in (1.0, 10.0))
-    assert_same_step(step(one), step(ten))
-    assert logged(ten, "reward") == pytest.approx([10 * value for value in logged(one, "reward")])
-    for name in ("astar/value", "astar/advantage", "astar/residual", "loss"):
-        assert logged(ten, name) == pytest.approx(logged(one, name), rel=1e-4, abs=1e-6), name
 
 
 # Stage 1 among environments that fail, and with vLLM
@@ -286,19 +264,12 @@ def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -
     """Regression: V* of the former beta1 and the former reward was kept, and compared with returns of the new one."""
     options = {**SAVED, "max_steps": 1}
     astar(tmp_path / "run", **options).train()
-    for changed, words in (
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"beta1": 0.05}, "differ in beta1;"),
         ({"format_penalty": -0.5}, "differ in format_penalty of "),
-    ):
+        ({"model": small_model(7)}, "checkpoint-1 belongs to a run with another reference; make the"),
+    ]
+    for changed, words in changes:
         trainer = astar(tmp_path / "other", **{**options, **changed})
         with pytest.raises(OptionError, match=words):
             trainer.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
-
-
-def test_a_run_does_not_go_on_from_a_checkpoint_without_its_reference(tmp_path: Path) -> None:
-    """That of a run from another model was made with another."""
-    astar(tmp_path, **{**SAVED, "max_steps": 1}).train()
-    other = astar(tmp_path, model=small_model(7), max_steps=2)
-    with pytest.raises(OptionError, match="checkpoint-1 belongs to a run with another reference; make the"):
-        other.train(resume_from_checkpoint=True)
-    assert other.state.global_step == 1  # the checkpoint's; nothing was trained

@@ -15,20 +15,6 @@ from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
 
 
-def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    open_run(tmp_path, SETTINGS, overwrite=False)
-    before = (tmp_path / "stages.json").read_bytes()
-    with pytest.raises(OptionError) as caught:
-        open_run(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)
-    message = str(caught.value)
-    assert "max_steps was 50, now 60" in message
-    assert "seed was None, now 1" in message
-    assert "env" not in message.partition("(")[2].partition(")")[0]
-    assert str(tmp_path) in message
-    assert "--overwrite true" in message
-    assert (tmp_path / "stages.json").read_bytes() == before
-
-
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
     """Regression: ``--output_dir . --overwrite true`` deleted whatever was in the folder."""
     (tmp_path / "thesis.tex").write_text("years of work")

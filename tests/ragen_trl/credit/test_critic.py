@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -237,17 +236,3 @@ def test_a_critic_on_an_adapter_begins_as_a_copy_of_it() -> None:
     adapter = [value.detach().clone() for value in policy.parameters() if value.requires_grad]
     *copied, _, _ = weights(make_critic(policy))  # without weight and bias of the head
     assert all(torch.equal(own, copy) and bool(own.any()) for own, copy in zip(adapter, copied, strict=True))
-
-
-def test_a_saved_critic_goes_on_as_if_it_had_not_stopped(build: Any, tmp_path: Path) -> None:
-    critic = make_critic(build())
-    study(critic)
-    critic.save(tmp_path / "critic.pt")
-    resumed = make_critic(build(), awake=False)
-    resumed.load(tmp_path / "critic.pt")
-    for one in (critic, resumed):
-        one.update(ROWS, **lesson(ROWS, seed=9), clip=0.5)
-    assert all(torch.equal(old, new) for old, new in zip(weights(critic), weights(resumed), strict=True))
-    critic.save(tmp_path / "critic.pt")  # takes the place of the older one
-    resumed.load(tmp_path / "critic.pt")
-    assert [path.name for path in tmp_path.iterdir()] == ["critic.pt"]

@@ -1,7 +1,6 @@
 """Warm start: what is demonstrated, what of it is learnt, and a folder that is there whole or not at all."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,28 +104,6 @@ def test_packed_demonstrations_make_the_step_of_single_rows(
     plain = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-
-
-def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Regression: the former folder was deleted in place, so that a kill left a part of it to be read as whole."""
-    target = tmp_path / "warm"
-    target.mkdir()
-    (target / "warm_start.json").write_text("former")
-    (target / "model.safetensors").write_text("former")
-    delete = shutil.rmtree
-
-    def killed(path: Any, *args: Any, **kwargs: Any) -> None:
-        if Path(path).exists() and (Path(path) / "warm_start.json").exists():
-            (Path(path) / "model.safetensors").unlink()
-            raise KeyboardInterrupt
-        delete(path, *args, **kwargs)
-
-    monkeypatch.setattr(shutil, "rmtree", killed)
-    with pytest.raises(KeyboardInterrupt):
-        begin(target)
-    assert not target.exists() or (target / "model.safetensors").exists()
 
 
 def thought_of(reply: str) -> str:
@@ -234,18 +211,6 @@ def test_another_one_begins_anew(tmp_path: Path, updates: Updates, other: dict[s
     updates.made, updates.stop_before = 0, -1
     begin(tmp_path / "warm", **other)
     assert updates.made == 4
-
-
-def test_a_checkpoint_that_was_not_written_to_its_end_is_not_read(
-    finished: Path, tmp_path: Path, updates: Updates
-) -> None:
-    updates.stop_before = 3
-    with pytest.raises(Stopped):
-        begin(tmp_path / "broken")
-    (state,) = (tmp_path / "broken.checkpoints").glob("checkpoint-3/trainer_state.json")
-    state.write_text(state.read_text()[:-10])
-    updates.made, updates.stop_before = 0, -1
-    assert same(begin(tmp_path / "broken"), finished) and updates.made == 4
 
 
 # Episodes that others played: which are kept, and in what tokens

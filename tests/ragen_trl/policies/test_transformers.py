@@ -151,17 +151,6 @@ def test_under_autocast_logprobs_are_those_of_a_whole_pass_up_to_rounding(
         assert (full.max(-1).values[mask] - of_whole_pass).max() <= tolerance  # greedy, for the whole pass, too
 
 
-def test_a_reply_ends_at_its_first_stop_token_or_is_cut() -> None:
-    stops = CHAT.stop_ids(STOPS)
-    turns = [turn for trajectory in rollout(model_of("qwen2"), Sampling(max_tokens=4)) for turn in trajectory.turns]
-    assert {turn.cut for turn in turns} == {True, False}
-    for turn in turns:
-        assert not stops & set(turn.reply_ids[:-1])
-        assert turn.cut == (turn.reply_ids[-1] not in stops)
-        assert len(turn.reply_ids) == 4 or not turn.cut
-        assert len(turn.reply_ids) <= 4
-
-
 def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
     """It was evaluated as one: 0 % success, with the last token of the vocabulary as every reply."""
     model = deepcopy(model_of("llama"))
@@ -172,24 +161,6 @@ def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
 
 
 # Rows in one batch: none sees another, groups read their prompt once, a long page costs the others nothing
-
-
-@each_model
-def test_replies_are_the_same_however_many_rows_play_at_once(architecture: str) -> None:
-    """Rows join a cache in which others have long contexts, and one that all have left."""
-    model = model_of(architecture)
-    lengths = (1, 3, 2, 4, 3, 1, 1, 2)
-    sampling = Sampling(max_tokens=7)
-    together = play(quizzes(lengths), TransformersPolicy(model, CHAT, sampling), starts(len(lengths)))
-    for size in (1, 2, 3, 7):
-        policy = TransformersPolicy(model, CHAT, sampling)
-        with passes_of(model) as shapes:
-            fewer = play(quizzes(lengths), policy, starts(len(lengths)), batch_size=size)
-        assert max(shape[0] for shape in shapes) == size
-        for one, other in zip(together, fewer, strict=True):
-            assert one.token_ids == other.token_ids
-            for turn, again in zip(one.turns, other.turns, strict=True):
-                assert turn.logprobs == pytest.approx(again.logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize(("tokens", "mask"), [(64, 2**30), (2**30, 64 * 200)])

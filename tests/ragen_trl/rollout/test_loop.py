@@ -18,7 +18,6 @@ from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
 from ragen_trl.rollout.loop import EnvResetError, play
-from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.chat_families import FAMILIES
 from tests.support.ragen_trl.fake_envs import Faulty, Quiz, quizzes
 
@@ -147,27 +146,6 @@ def test_a_turns_state_is_what_the_environment_itself_shows() -> None:
     assert [turn.state for turn in trajectory.turns] == expected
     assert len({turn.observation for turn in trajectory.turns}) == len(trajectory.turns) > 2
     assert len(set(expected)) < len(expected)  # at the left edge nothing moves
-
-
-def group(env_id: str, outcomes: Sequence[int], reply: str, **kwargs: float) -> list[Trajectory]:
-    """One group: the start state of seed 3, an outcome seed for every member."""
-    envs = [ragen_envs.AgentTurns(make(env_id, disable_env_checker=True, **kwargs), think=False) for _ in outcomes]
-    policy = ScriptedPolicy(lambda env, random: reply)
-    return play(envs, policy, [Start(3, outcome) for outcome in outcomes])
-
-
-def test_group_members_share_the_start_but_not_the_outcomes_of_a_bandit() -> None:
-    """Shared outcomes would make normalised advantages push away from the better arm (reference of RAGEN, 0.3)."""
-    members = group("ragen/Bandit-v0", range(64), "<answer>Dragon</answer>")
-    assert len({member.turns[0].observation for member in members}) == 1
-    paid = [member.episode_return for member in members]
-    assert set(paid) == {0.0, 1.0}
-    assert 16 - 14 <= sum(paid) <= 16 + 14  # 64 draws of 1/4: 4 sigma are 13.9
-
-
-def test_the_same_outcome_seed_gives_the_same_episode() -> None:
-    one, two = group("ragen/FrozenLake-v0", [5, 5], "<answer>Left || Up || Right || Down</answer>")
-    assert one == two
 
 
 def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:

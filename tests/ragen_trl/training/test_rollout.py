@@ -14,6 +14,7 @@ from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.seeds import REFILL
 from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.trainers import (
     LAKE,
     AnyReply,
@@ -39,12 +40,13 @@ def run(folder: Path, env: Any = None, **options: Any) -> Any:
 
 
 def resumed_equals(unbroken: Any, env: Any, **options: Any) -> None:
-    """A run that goes on from the second of four updates plays and ends like this one."""
+    """A run that goes on from the second of four updates plays, logs and ends like this one."""
     folder = Path(unbroken.args.output_dir)
     resumed: Any = small_trainer(folder, env, trainer=Spy, per_device_train_batch_size=16, **options)
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
     assert 0 < len(resumed.rollouts) < len(unbroken.rollouts)
     assert resumed.rollouts == unbroken.rollouts[-len(resumed.rollouts) :]
+    assert timeless(resumed)[2:4] == timeless(unbroken)[2:4]
     end = parameters(unbroken)
     assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
 
@@ -64,7 +66,7 @@ def dear() -> AnyReply:
 def test_each_environment_has_its_share_of_groups_and_its_own_figures(
     tmp_path: Path, weights: Any, shares: list[int]
 ) -> None:
-    options = {**RESUMED, "env_weights": weights}
+    options = {**RESUMED, "env_weights": weights, "num_train_seeds": weights and 5}
     trainer = run(tmp_path, [cheap, dear], **options)
     for step, played in enumerate(trainer.rollouts):
         wins = [env.win for env in trainer.envs[16 * step : 16 * step + 16]]
@@ -235,24 +237,6 @@ def fragile() -> AnyReply:
     return any_reply(Fragile(draws=3), 3)
 
 
-@pytest.mark.parametrize("limit", ["crash", "timeout"])
-def test_training_goes_on_among_environments_that_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Event, limit: str
-) -> None:
-    options: dict[str, Any] = {"advantage": "turn_gae"}
-    if limit == "timeout":
-        monkeypatch.setattr(Fragile, "gate", gate)
-        options["env_timeout"] = 0.2
-    trainer = run(tmp_path, fragile, **options)
-    failed = [one for one in trainer.played if one.limit == limit]
-    assert 0 < len(failed) < len(trainer.played) == 32
-    assert {one.turns[-1].reward for one in failed} == {0.0}
-    assert {len(one.turns) for one in failed} == {2}
-    assert sum(logged(trainer, "rollout/env_failures")) == len(failed)
-    assert all(map(math.isfinite, logged(trainer, "loss")))
-    assert all(bool(value.isfinite().all()) for value in parameters(trainer).values())
-
-
 def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,14 +246,24 @@ def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(
         small_trainer(tmp_path, fragile, max_steps=1).train()
 
 
-@pytest.mark.parametrize("advantage", ["group", "gigpo", "mt_grpo", "gae"])
-def test_an_episode_whose_environment_failed_is_not_learnt_from(tmp_path: Path, advantage: str) -> None:
-    """Nothing is trained on of it, and the others have the advantages that they have without it."""
-    trainer = run(tmp_path, fragile, advantage=advantage)
-    failed = [one.limit == "crash" for one in trainer.played]
-    assert 0 < sum(failed) < len(failed)
+@pytest.mark.parametrize(
+    ("advantage", "limit"), [("group", "crash"), ("gigpo", "crash"), ("mt_grpo", "crash"), ("turn_gae", "timeout")]
+)
+def test_training_goes_on_among_environments_that_fail_and_learns_nothing_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Event, advantage: str, limit: str
+) -> None:
+    """Nothing is trained on of such an episode, and the others have the advantages that they have without it."""
+    if limit == "timeout":
+        monkeypatch.setattr(Fragile, "gate", gate)
+    trainer = run(tmp_path, fragile, advantage=advantage, env_timeout=0.2 if limit == "timeout" else None)
+    failed = [one for one in trainer.played if one.limit == limit]
+    assert 0 < len(failed) < len(trainer.played) == 32
+    assert {(len(one.turns), one.turns[-1].reward) for one in failed} == {(2, 0.0)}
+    assert sum(logged(trainer, "rollout/env_failures")) == len(failed)
+    assert all(map(math.isfinite, logged(trainer, "loss")))
+    assert all(bool(value.isfinite().all()) for value in parameters(trainer).values())
     trained = {tuple(row) for batch in trainer.batches for row in contexts(batch)}
-    assert not trained & {one.token_ids for one, fails in zip(trainer.played, failed, strict=True) if fails}
+    assert not trained & {one.token_ids for one in failed}
     learnt, credited = trainer.learnt[0], trainer.credited[0]
     assert learnt.returns.isnan().tolist() == [summary.failed for summary in learnt.summaries]
     assert bool(credited.isfinite().all())
