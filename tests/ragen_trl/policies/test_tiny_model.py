@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.rollout.chat import Chat
 from tests.support.ragen_trl.trainers import TOKENIZER
 
 
@@ -30,14 +29,3 @@ def test_building_leaves_the_global_dice_alone() -> None:
 def test_any_text_comes_back(text: str) -> None:
     ids = TOKENIZER(text)["input_ids"]
     assert TOKENIZER.decode(ids) == text
-
-
-def test_the_template_only_appends() -> None:
-    chat = Chat(TOKENIZER, reply_prefix="<answer>")
-    assert chat.end_of_turn_id == TOKENIZER.eos_token_id
-    ids = chat.start("P_\n_G") + chat.encode_reply("<answer>Down</answer>")
-    ids += chat.extend(ids[-1], "__\nPG")
-    assert TOKENIZER.decode(ids) == (
-        "<|im_start|>user\nP_\n_G<|im_end|>\n<|im_start|>assistant\n<answer>Down</answer><|im_end|>\n"
-        "<|im_start|>user\n__\nPG<|im_end|>\n<|im_start|>assistant\n<answer>"
-    )
