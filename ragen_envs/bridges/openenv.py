@@ -1,4 +1,4 @@
-"""OpenEnv both ways: its servers of text as environments, and these environments as its servers (docs/bridges.md)."""
+"""OpenEnv both ways: its servers of text as environments, and these environments as its servers (docs/your_own_environment.md)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

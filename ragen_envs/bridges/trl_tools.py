@@ -1,6 +1,6 @@
 """Lets TRL's own `GRPOTrainer` play an environment by tool calls, through its `environment_factory`.
 
-A row of the dataset is one start state; docs/bridges.md has a whole example.
+A row of the dataset is one start state; docs/your_own_environment.md has a whole example.
 """
 
 import functools
