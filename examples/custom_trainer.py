@@ -106,7 +106,7 @@ def parse(arguments: list[str] | None = None) -> tuple[ScriptArguments, WarmStar
     parser.set_defaults(
         **EVERY_RUN,
         **GAME,
-        scale_rewards="none",  # on a bandit, division by a group's std prefers the worse arm (docs/decisions.md)
+        scale_rewards="none",  # on a bandit, division by a group's std prefers the worse arm (docs/architecture.md)
         reward_weights=[1.0, 0.0],  # the environment's return, and `succeeded`
         **(EMBEDDED if chosen.model is None else {}),
     )

@@ -1,7 +1,7 @@
 """The alerts of collapse: their rules, and which of them fire in a run's logged rows.
 
 Of the signs that RAGEN (arXiv 2504.20073, section 4.1), RAGEN-2 (arXiv 2604.06268) and we have tried, these are the
-ones that told anything in 475 runs (docs/warning_signs.md). Early alerts see behaviour narrow, confirmation alerts see
+ones that told anything in 475 runs (docs/evaluation.md). Early alerts see behaviour narrow, confirmation alerts see
 the damage. Windows count logged values: with ``logging_steps=5``, ten values are fifty steps. A rollout has about a
 dozen start states and says little, so means of windows are compared with the run's own beginning or best.
 """

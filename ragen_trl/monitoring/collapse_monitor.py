@@ -37,7 +37,7 @@ Action = Literal["warn", "stop", "rollback"]
 class CollapseMonitor(TrainerCallback):
     """Measures every rollout, and warns, stops or rolls back when alerts fire.
 
-    The measures are logged as ``collapse/…``; ``docs/warning_signs.md`` explains them, the alerts and their thresholds.
+    The measures are logged as ``collapse/…``; ``docs/evaluation.md`` explains them, the alerts and their thresholds.
     With ``action="warn"`` a run takes the same steps as without a monitor.
 
     Args:

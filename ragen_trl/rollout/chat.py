@@ -186,7 +186,7 @@ class Chat:
             if self._picture_text is None:
                 raise OptionError(
                     f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
-                    "(docs/pictures.md), or observation='text'"
+                    "(docs/one_gpu.md), or observation='text'"
                 )
             seen = "".join(map(self._picture_text, pictures))
             written += self._control.count(self._control.encode(seen))

@@ -87,7 +87,7 @@ def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
         f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "
         f"first rollout they differ by {gap.mean:.3g} nats in the mean and by {gap.largest:.3g} at most, "
         f"where {allowed.mean:g} and {allowed.largest:g} are allowed. Every loss would start from "
-        "wrong ratios. Take a model that docs/models.md lists; if the "
+        "wrong ratios. Take a model that docs/one_gpu.md lists; if the "
         "model has noise in training (a router's jitter, dropout that is a number), set it to 0 in its configuration; "
         "with vLLM, start the engine with this run's model in this run's precision. If your rollout hook plays another "
         "policy on purpose, set sampler_check='warn'"

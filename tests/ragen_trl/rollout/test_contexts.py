@@ -68,7 +68,7 @@ def test_what_was_written_was_read_and_is_trained(tmp_path: Path) -> None:
 
 
 def test_a_function_is_called_after_every_turn_but_the_last_and_after_a_limit(tmp_path: Path) -> None:
-    """The contract in docs/rollouts.md: never before the first reply, with the turns that were answered."""
+    """The contract in docs/your_own_trainer.md: never before the first reply, with the turns that were answered."""
     CALLS.clear()
     trainer: Any = small_trainer(tmp_path, lottery(draws=4, max_turns=2), trainer=Spy, context=watched, max_steps=1)
     trainer.train()
