@@ -1,4 +1,7 @@
-"""τ²-bench's conversations as environments with tools: a model serves a user by a policy (docs/your_own_environment.md)."""
+"""τ²-bench's conversations as environments with tools: a model serves a user by a policy.
+
+See docs/your_own_environment.md.
+"""
 
 import contextlib
 import functools
