@@ -89,6 +89,9 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     """`max_turns`, `max_actions_per_turn` and `max_actions` of `AgentTurns` for this game; None for 5 turns of 5
     actions, 10 in all, which are RAGEN's."""
 
+    plain_arguments: ClassVar[tuple[str, ...]] = ()
+    """Arguments whose texts name no file, address or program, so the folder of a stranger's model may set them."""
+
     learnt_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
     """Gymnasium id and arguments of the environment in which a model plays that learnt from this one; None: here."""
 

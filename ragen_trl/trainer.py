@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import advantages_in_groups, critic_advantages, uncertain_groups
+from ragen_trl.errors import UserError
 from ragen_trl.policies.models import check_policy, is_adapter, load_model, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
@@ -46,8 +47,11 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks
+from ragen_trl.system.atomic import one_writer, seal
+from ragen_trl.system.processes import on_main
+from ragen_trl.system.provenance import provenance
 from ragen_trl.training import checks, metrics
-from ragen_trl.training.checkpoints import check_parts, resumable_checkpoint
+from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
 from ragen_trl.training.observers import Observer, observe
 from ragen_trl.training.reference import Reference
@@ -151,6 +155,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         trl_seams.check_seams(self)
         self.beta = args.beta = beta
+        self._save_total_limit, args.save_total_limit = args.save_total_limit, None  # see `finish_checkpoint`
+        self._facts = facts_of(self)
         checks.check_launch(self)
         policy = self.accelerator.unwrap_model(self.model)
         name_base_absolutely(policy)
@@ -326,14 +332,25 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            UserError: If no training can go on from the checkpoint; see `resumable_checkpoint` and `check_parts`.
+            UserError: If no training can go on from the checkpoint, see `resumable_checkpoint`, or another process
+                writes to ``output_dir``.
         """
-        asked, config = resume_from_checkpoint, self.args
-        checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
-        if checkpoint is not None:
-            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
-        self._begin_training()
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        config = self.args
+        with ExitStack() as held:
+
+            def begin() -> Path | UserError | None:
+                try:
+                    if config.save_strategy != "no":
+                        held.enter_context(one_writer(Path(config.output_dir)))
+                    ends = config.steps_per_rollout, config.max_steps
+                    return resumable_checkpoint(resume_from_checkpoint, config.output_dir, *ends, self._facts)
+                except UserError as error:
+                    return error
+
+            if isinstance(checkpoint := on_main(begin), UserError):
+                raise checkpoint
+            self._begin_training()
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _begin_training(self) -> None:
         """Forget everything of an earlier training, which may have broken off anywhere."""
@@ -690,11 +707,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.save_algorithm_state(folder)  # before Transformers, whose last file marks a checkpoint as whole
+        self.save_algorithm_state(folder)
         super()._save_checkpoint(model, trial)
+        finish_checkpoint(self, folder, self._facts, self._save_total_limit)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As in TRL; beside the model is ``play.json``, which says how it is played with.
+        """As in TRL; beside the model is ``play.json``, which says how it is played with, and last a manifest.
 
         Checkpoints of FSDP2 with ``state_dict_type: SHARDED_STATE_DICT`` have no whole weights; what a
         user asks for does.
@@ -708,6 +726,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if self.pictures is not None:
                 self.pictures.save(folder)
             save_play_options(folder, self._tasks.specs, self.args)
+            if not _internal_call:  # a checkpoint has more files to come
+                seal(folder, {**self._facts, **provenance()})
 
     # Weights
 

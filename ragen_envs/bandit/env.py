@@ -68,6 +68,7 @@ class Bandit(TextEnv):
     idle_info: ClassVar[Mapping[str, Any]] = {"arm": ""}
     horizon = 1
     turn_limits = ONE_SHOT
+    plain_arguments = ("names",)
 
     high_name: str
     """The high arm of this episode."""

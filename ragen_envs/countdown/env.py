@@ -58,6 +58,7 @@ class Countdown(TextEnv):
     idle_info: ClassVar[Mapping[str, Any]] = {"value": "", "uses_the_numbers": False}
     horizon = 1
     turn_limits = ONE_SHOT
+    plain_arguments = ("operators",)
 
     numbers: tuple[int, ...]
     """The numbers to use. Exists after `reset`."""

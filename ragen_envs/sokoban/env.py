@@ -69,6 +69,7 @@ class Sokoban(BoardEnv):
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
     idle_info: ClassVar[Mapping[str, Any]] = {"pushed": False}
     horizon = 10
+    plain_arguments = ("symbols",)
     actions = ACTIONS
     _pictured = "brick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
     _sheet = Path(__file__).with_name("tiles.png")

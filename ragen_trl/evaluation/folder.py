@@ -11,11 +11,10 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import Env, Row, episode_row, play_in_batches
+from ragen_trl.evaluation.evaluator import Env, Row, episode_row, judged, play_in_batches
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
-from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.atomic import parsed, reading, write_atomically
 
 Key = tuple[int, int]
 """Seed of the start state, and number of the sample."""
@@ -25,18 +24,19 @@ Starts = Mapping[Key, Start]
 class EpisodeFile:
     """The episodes of one policy in one environment, in a file that the first episodes create.
 
-    ``rows`` are the episodes by seed and sample, also those that an API or an environment ended. Raises `UserError` if
-    the file cannot be read.
+    ``rows`` are the episodes by seed and sample, also those that an API or an environment ended. Raises
+    `OptionError` if the file cannot be read.
     """
 
     def __init__(self, path: Path, policy: str, env: str) -> None:
         self.path = path
         self._names = {"policy": policy, "env": env}
-        try:
+        with reading(path, "delete it to play again"):
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            self.rows: dict[Key, Row] = {(row["seed"], row["sample"]): row for row in map(json.loads, lines)}
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} cannot be read ({error!r}); delete it to play again") from None
+            rows = [parsed(line, dict) for line in lines]
+            self.rows: dict[Key, Row] = {(int(row["seed"]), int(row["sample"])): row for row in rows}
+            if any(row["limit"] not in FAILED for row in rows):
+                judged(rows)  # with all its numbers
 
     def missing(self, starts: Starts) -> list[Key]:
         """The episodes that are not there, or failed without the policy."""

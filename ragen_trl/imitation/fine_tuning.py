@@ -21,7 +21,7 @@ import numpy as np
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.trainer_utils import SaveStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from trl import SFTConfig, SFTTrainer
 
 from ragen_envs import AgentTurns, NoOracleError, ToolTurns, demonstration, explain
@@ -39,7 +39,7 @@ from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
 from ragen_trl.system.progress import progress_bar, show_metrics
-from ragen_trl.training.checkpoints import last_whole_checkpoint
+from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, last_whole_checkpoint
 from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.reference import hash_weight
 from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
@@ -114,6 +114,12 @@ class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._shares_prefixes = can_share_prefixes(self, self.aux_loss_enabled)
+        self._facts = facts_of(self)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        finish_checkpoint(self, folder, self._facts, limit=1)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """As in TRL."""
@@ -270,7 +276,6 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         eval_steps=math.ceil(of_a_pass / _SAVES_OF_A_PASS),
         save_steps=math.ceil(of_a_pass / _SAVES_OF_A_PASS),
         load_best_model_at_end=stops,
-        save_total_limit=1,
         restore_callback_states_from_checkpoint=True,  # patience
         logging_steps=10,
         report_to="none",

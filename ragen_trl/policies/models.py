@@ -4,9 +4,12 @@ Whether the trainer computes what the sampler did is measured at the first updat
 is what that check would not see: it sees no evaluation, and no context longer than those of the first rollout.
 """
 
+import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import LoraConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 
@@ -14,6 +17,8 @@ from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.model_calls import cache_name, takes_positions, unwrapped
+from ragen_trl.system.atomic import MANIFEST, damage, read_manifest
+from ragen_trl.system.shards import whole
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
@@ -32,9 +37,11 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
     """The configuration of the model that a name leads to; of an adapter, its base model's. `ModelNotFoundError`."""
     base = base_model(name) if is_adapter(name) else None
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
+    if (Path(name) / MANIFEST).is_file() and (wrong := damage(Path(name), "*.safetensors")):
+        raise ModelNotFoundError(f"the model in {name} is damaged: {wrong}; copy it again")
     try:
         found: PretrainedConfig = AutoConfig.from_pretrained(base or name, **({} if base else options))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of a hostile file any
         of_base = f" is an adapter of {base!r}, which" if base else ""
         if (Path(name) / "model").is_dir():
             raise ModelNotFoundError(f"{name!r} is the folder of a run; give the model in it: {name}/model") from error
@@ -60,7 +67,39 @@ def load_model(name: str, kind: Any = AutoModelForCausalLM, trains: bool = False
     words = len(AutoTokenizer.from_pretrained(name if (Path(name) / "tokenizer_config.json").is_file() else base))
     if words > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(words)
-    return PeftModel.from_pretrained(model, name, is_trainable=trains)
+    adapted = PeftModel.from_pretrained(model, name, is_trainable=trains)
+    if (Path(name) / MANIFEST).is_file():
+        check_base(Path(name), read_manifest(Path(name)).get("base"), base_weights(adapted))
+    return adapted
+
+
+def base_weights(model: PreTrainedModel | PeftModel) -> dict[str, Any] | None:
+    """The base model under an adapter: its name and a hash of some of its ``weights``; all processes call it.
+
+    The hash is the same in float32 and bfloat16; in other precisions there is none. What an adapter may come with, more
+    embeddings and other biases, is left out.
+    """
+    if not isinstance(model, PeftModel):
+        return None
+    found, digest = {"name": model.active_peft_config.base_model_name_or_path, "weights": None}, sha256()
+    for name, value in model.get_base_model().named_parameters():
+        if set(model.peft_config) & set(name.split(".")) or re.search(r"embed|lm_head|wte|wpe|bias$", name):
+            continue
+        if value.dtype not in (torch.float32, torch.bfloat16):
+            return found
+        some = whole(value).flatten()
+        digest.update(some[:: max(1, len(some) // 64)].bfloat16().view(torch.int16).cpu().numpy().tobytes())
+    return {**found, "weights": digest.hexdigest()}
+
+
+def check_base(folder: Path, trained: Any, now: Any) -> None:
+    """Raise `OptionError` if an adapter in a folder was ``trained`` on another base than there is ``now``."""
+    bases = [base for base in (trained, now) if isinstance(base, dict) and base.get("weights")]
+    if len({base["weights"] for base in bases}) > 1:
+        raise OptionError(
+            f"the adapter in {folder} was trained on {trained['name']!r}, and {now['name']!r} has other weights now; "
+            "give it the base model that it was trained on"
+        )
 
 
 def lora(rank: int, alpha: int) -> LoraConfig | None:

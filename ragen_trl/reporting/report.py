@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,16 +21,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.tables import result_table
 from ragen_trl.monitoring.alerts import find_alerts, trailing_means
 from ragen_trl.reporting.recorder import recordings
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.training.checkpoints import last_whole_checkpoint
+from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
+from ragen_trl.training.checkpoints import whole_checkpoints
 
 POLICIES = ("random", "before", "trained", "oracle")
 """Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
+_FILES = {"summary.json": dict, "history.json": list}
 # What is never shown: options that are secrets, such options on the command line, and Hugging Face's tokens anywhere.
 _SECRET_OPTION = re.compile(r"(^|_)token$|api_key|password|secret")
 _SECRET_TEXT = re.compile(r"(--\w*(?:token|api_key|password|secret)[ =])\S+|\bhf_[A-Za-z0-9]{16,}")
@@ -64,26 +66,32 @@ def read_run(folder: str | Path) -> Run:
     Raises `UserError` if there is nothing, or with a file's name if it cannot be read.
     """
     folder = Path(folder)
-    summary, history = _load(folder / "summary.json", dict), _load(folder / "history.json", list)
+    summary, history = (_read(folder / name, kind) for name, kind in _FILES.items())
     if history is None:
-        checkpoint = last_whole_checkpoint(folder)
-        history = [] if checkpoint is None else _load(checkpoint / "trainer_state.json", dict)["log_history"]
+        whole = whole_checkpoints(folder)
+        history = _read(whole[max(whole)] / "trainer_state.json", dict).get("log_history", []) if whole else []
     if summary is None and not history and not recordings(folder):
         raise UserError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
     return Run(folder, summary or {}, history)
 
 
-def _load(path: Path, kind: type) -> Any:
+def lost_files(folder: Path) -> list[str]:
+    """What is missing, cut off or damaged of what a finished run wrote last."""
+    lost = []
+    for name, kind in _FILES.items():
+        with suppress(OptionError):
+            if _read(folder / name, kind) is not None:
+                continue
+        lost.append(name)
+    page = folder / "report.html"
+    lost += [page.name] * (not page.is_file() or not page.read_bytes().rstrip().endswith(b"</html>"))
+    return lost + ["model"] * bool(damage(folder / "model", contents=True))
+
+
+def _read(path: Path, kind: Any) -> Any:
     """The content of a JSON file; ``None`` if there is no such file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, kind):
-            raise ValueError(f"it holds a {type(found).__name__}, not a {kind.__name__}")
-        return found
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError as well
-        raise UserError(f"{path} cannot be read: {error}") from error
+    with suppress(FileNotFoundError):
+        return read_json(path, kind, "write or copy it again", finite=False)
 
 
 def _is_number(value: Any) -> bool:
@@ -139,7 +147,11 @@ def _course(run: Run) -> str:
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
     """Write the report on run folders as a single file, whole or not at all; errors are as in `read_run`."""
-    page = _page([read_run(folder) for folder in folders])
+    runs = [read_run(folder) for folder in folders]
+    for run in runs:
+        with reading(run.path, "its summary.json or history.json was changed: write it again"):
+            sentence(run), results_table(run.summary), find_alerts(run.history), run.successes()
+    page = _page(runs)
     write_atomically(output, _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page))
     return output
 

@@ -1,6 +1,7 @@
 """The environments that a configuration describes: as data, made, shared by rollouts, and recorded beside a model."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import closing
@@ -12,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_trl.config.options import LIMITS, MANNER, TokenOptions, json_object, option_names
+from ragen_trl.config.options import (
+    LIMITS,
+    MANNER,
+    ModelArguments,
+    PlayOptions,
+    TokenOptions,
+    checked,
+    json_object,
+    option_names,
+)
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.interfaces import Policy, Start, TurnEnv
 from ragen_trl.rollout.loop import PATIENCE, play
-from ragen_trl.system.atomic import read_object, write_atomically
+from ragen_trl.system.atomic import read_json, reading, write_atomically
 from ragen_trl.trajectory import Picture, Trajectory
 
 if TYPE_CHECKING:
@@ -292,23 +302,44 @@ def load_play_options(model: str | None, named: Container[str] = ()) -> dict[str
     """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
 
     Only options of play are read: a stranger's model must not say where a run is written or what is pushed. Raises
-    `OptionError` if it names a module to import, by an option that the user has not ``named``.
+    `OptionError`, with the file's name, for a value that its option cannot have, and if it names a module to import or
+    what an environment may open, by an option that the user has not ``named``.
     """
     path = Path(model or "").expanduser() / "play.json"
-    if model is None or not path.is_file():
+    if model is None or not path.exists():
         return {}
-    read = read_object(path, "delete it and pass the options")
-    for option in ("env", "context"):
-        if option not in named and ":" in str(found := read.get(option)):
+    remedy = "delete it and pass the options"
+    read = read_json(path, dict, remedy)
+    with reading(path, remedy):
+        known = {name: read[name] for name in _OPTIONS if name in read}
+        found = checked(ModelArguments, known) | checked(PlayOptions, known)
+        opened = _opened(str(found.get("env")), found.get("env_kwargs") or {})
+    asks = [option for option in ("env", "context") if ":" in str(found.get(option))] + ["env_kwargs"] * bool(opened)
+    for option in asks:
+        if option not in named:
+            value = json.dumps(found[option]) if option == "env_kwargs" else found[option]
             raise OptionError(
-                f"{path} names {option} {found!r}, and code runs only if you name it yourself: add --{option} {found} "
-                "if you trust it"
+                f"{path} names {option} {value!r}, and code runs, files are read and addresses called only if you name "
+                f"them yourself: add --{option} {shlex.quote(value)} if you trust it"
             )
-    return {name: read[name] for name in _OPTIONS if name in read}
+    return found
+
+
+def _opened(env: str, kwargs: Mapping[str, Any]) -> list[str]:
+    """The arguments that may name a file, an address or a program: all but numbers and `TextEnv.plain_arguments`."""
+    spec = None if ":" in env else gymnasium.registry.get(env)
+    entry = spec.entry_point if spec is not None else None
+    kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    plain = getattr(kind, "plain_arguments", ())
+
+    def is_plain(value: Any) -> bool:
+        return all(map(is_plain, value)) if isinstance(value, list) else isinstance(value, int | float | None)
+
+    return [name for name, value in kwargs.items() if name not in plain and not is_plain(value)]
 
 
 def unlike_recorded(model: str | None, args: "StarPOConfig") -> str:
     """What a model's ``play.json`` says otherwise than ``args``: ``"think is True, and was False"``."""
-    recorded, own = load_play_options(model, ("env", "context")), vars(args)
+    recorded, own = load_play_options(model, _OPTIONS), vars(args)
     unlike = [name for name in _READ if name in recorded and recorded[name] != own[name]]
     return "; ".join(f"{name} is {own[name]!r}, and was {recorded[name]!r}" for name in unlike)

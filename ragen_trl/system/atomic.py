@@ -1,26 +1,69 @@
-"""Files and folders are written whole or not at all.
+"""Files and folders are written whole or not at all, and nothing that is read from them is trusted.
 
 They are written as ``<name>.partial`` and get their name when they are on the disk: without the ``fsync`` before the
-rename, a power cut leaves empty files under the final name.
+rename, a power cut leaves empty files under the final name. What is written file by file, by others too, counts as
+whole with a ``manifest.json``, which is written last and has the size and SHA-256 of every other file.
 """
 
+import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ragen_trl.errors import OptionError
+from filelock import FileLock, Timeout
+
+from ragen_trl.errors import OptionError, UserError
+
+MANIFEST = "manifest.json"
+_LARGEST = 1 << 28  # bytes of JSON that are read
+_Json = TypeVar("_Json", dict[str, Any], list[Any])
 
 
-def read_object(path: Path, remedy: str) -> dict[str, Any]:
-    """The JSON object in a file; `OptionError`, with the file's name and the ``remedy``, if there is something else."""
+@contextmanager
+def reading(path: Path, remedy: str) -> Iterator[None]:
+    """For what is made of a file that anybody may have written: each failure is an `OptionError` with its name."""
     try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"{path} is damaged ({error}); {remedy}") from error
+        yield
+    except Exception as error:
+        said = repr(error) if isinstance(error, LookupError) else error
+        raise OptionError(f"{path} is damaged ({said}); {remedy}") from error
+
+
+def read_json(path: Path, kind: type[_Json], remedy: str, finite: bool = True) -> _Json:
+    """The object (``dict``) or list in a JSON file. No other function reads one.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        OptionError: With its name and the ``remedy``, if it is no file, too large, not UTF-8, not JSON or of another
+            kind, or if a number in it is not ``finite``.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing; {remedy}")
+    with reading(path, remedy):
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            raise ValueError(f"it is no file, or has more than {_LARGEST} bytes")
+        return parsed(path.read_text(encoding="utf-8"), kind, finite)
+
+
+def parsed(text: str, kind: type[_Json], finite: bool = True) -> _Json:
+    """The object or list in a text of JSON, as in `read_json`; `ValueError` or `RecursionError` for anything else."""
+
+    def number(digits: str) -> float:
+        if finite and not math.isfinite(float(digits)):
+            raise ValueError(f"it has {digits[:20]} where a number is needed")
+        return float(digits)
+
+    found = json.loads(text, parse_float=number, parse_constant=number)
+    if not isinstance(found, kind):
+        raise ValueError(f"it holds a {type(found).__name__}, not a {kind.__name__}")
+    return found
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -31,12 +74,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write a file. After the block it replaces the one at ``path``; after an error it does not."""
+    """Where to write a file. After the block it replaces the one at ``path``; after an error it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_of(path)
-    yield partial
-    _sync(partial)
-    os.replace(partial, path)
+    try:
+        yield partial
+        _finish(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def partial_of(target: Path) -> Path:
@@ -57,7 +103,7 @@ def move_into_place(target: Path) -> None:
     partial, former = partial_of(target), target.with_name(f"{target.name}.former")
     for path in partial.rglob("*"):
         if path.is_file():
-            _sync(path)
+            _finish(path)
     shutil.rmtree(former, ignore_errors=True)
     if target.exists():
         target.rename(former)
@@ -65,6 +111,80 @@ def move_into_place(target: Path) -> None:
     shutil.rmtree(former, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def _finish(path: Path) -> None:
+    """Bring a file to the disk, for everybody to read whom the umask lets: safetensors writes for the owner alone."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    with suppress(OSError):  # file systems without modes
+        path.chmod(0o666 & ~mask)
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+def seal(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write the ``manifest.json`` of a finished folder, ``facts`` in it, when all its files are on the disk."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [name for name in names if name != MANIFEST]
+    for name in names:
+        _finish(folder / name)
+    write_atomically(folder / MANIFEST, json.dumps({**facts, "files": _entries(folder, names)}, indent=2))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `seal` wrote; errors are those of `read_json`."""
+    return read_json(folder / MANIFEST, dict, "copy the folder again")
+
+
+def damage(folder: Path, pattern: str = "*", contents: bool = False) -> str:
+    """What is wrong with a sealed folder: "optimizer.pt has 0 bytes instead of 8"; empty if it is whole.
+
+    Files that match the ``pattern`` are compared by their sizes and, to find changed ``contents``, hashes.
+    """
+    try:
+        listed = read_manifest(folder)["files"]
+        wanted = {name: known for name, known in listed.items() if Path(name).match(pattern)}
+        for name, known in wanted.items():
+            if not (folder / name).is_file():
+                return f"{name} is missing"
+            if (size := (folder / name).stat().st_size) != known["size"]:
+                return f"{name} has {size} bytes instead of {known['size']}"
+        found = _entries(folder, wanted) if contents else wanted
+        changed = [name for name in wanted if found[name] != wanted[name]]
+        return f"{changed[0]} has other contents than were written" if changed else ""
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except Exception as error:  # of what anybody may have written
+        return f"{MANIFEST} is damaged: {error!r}"
+
+
+def _entries(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def entry(name: str) -> dict[str, Any]:
+        path = (folder / name).resolve()
+        return {"size": path.stat().st_size, "sha256": _sha256(path, path.stat().st_mtime_ns)}
+
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(names, pool.map(entry, names), strict=True))
+
+
+@cache
+def _sha256(path: Path, time: int) -> str:
+    """The hash of a file, computed once for its time of change (nanoseconds)."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing to a run folder. The lock dies with its process; it may be entered again.
+
+    Raises:
+        UserError: If another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / ".lock", timeout=0, is_singleton=True).acquire()
+    except Timeout:
+        wait = "wait for it, end it, or choose another output_dir"
+        raise UserError(f"another process writes to {folder}; {wait}") from None
+    with lock:
+        yield

@@ -1,68 +1,124 @@
-"""Stop and resume without loss: which checkpoints are whole, and a Ctrl-C that writes one."""
+"""Stop and resume without loss: checkpoints that are whole or do not count, and a Ctrl-C that writes one."""
 
-import json
+import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from accelerate.utils import gather_object
-from transformers import TrainerCallback
+from accelerate.utils import DistributedType, gather_object
+from transformers import Trainer, TrainerCallback
 
 from ragen_trl.errors import UserError
+from ragen_trl.policies.models import base_weights, check_base
+from ragen_trl.system.atomic import MANIFEST, damage, read_manifest, reading, seal
+from ragen_trl.system.provenance import provenance
+
+logger = logging.getLogger(__name__)
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
-def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
-    """The checkpoints of a run that were written to their end, by step.
+def facts_of(trainer: Trainer) -> dict[str, Any]:
+    """What a manifest says of a trainer's model and launch: ``base`` of an adapter, ``processes``, ``divided_by``."""
+    kind = trainer.accelerator.distributed_type
+    divided = kind.value if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP) else None
+    return {
+        "base": base_weights(trainer.accelerator.unwrap_model(trainer.model)),
+        "processes": trainer.accelerator.num_processes,
+        "divided_by": divided,
+    }
 
-    Transformers writes ``trainer_state.json`` last: a folder without a readable one is what a killed process leaves.
+
+def finish_checkpoint(trainer: Trainer, folder: Path, facts: Mapping[str, Any], limit: int | None) -> None:
+    """Seal a checkpoint that all processes have written, then delete older ones until ``limit`` are left.
+
+    Transformers would delete them before, so a power cut could leave none: it is not told the limit. This one and the
+    best one stay. All processes call it.
     """
-    folders = {}
-    for folder in Path(output_dir).glob("checkpoint-*"):
-        match = _CHECKPOINT.fullmatch(folder.name)
-        if match and _recorded_step(folder) == int(match[1]):
-            folders[int(match[1])] = folder
-    return folders
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.should_save:
+        facts = {"saves_optimizer": not trainer.args.save_only_model, **facts, **provenance()}
+        seal(folder, {"step": trainer.state.global_step, **facts})
+        stays = {folder, Path(trainer.state.best_model_checkpoint or folder)}
+        whole = whole_checkpoints(folder.parent).values()
+        others = sorted({*whole} - stays, key=lambda one: (one / MANIFEST).stat().st_mtime_ns, reverse=True)
+        stays |= {*others[: max(0, (limit or len(others)) - len(stays))]}
+        for one in {*_checkpoints(folder.parent).values()} - stays if limit else ():
+            (one / MANIFEST).unlink(missing_ok=True)  # first: what is left of it does not count
+            shutil.rmtree(one)
+    trainer.accelerator.wait_for_everyone()
+
+
+def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
+    """The checkpoints of a run that have all that their manifests list, in its size, by step."""
+    return {step: folder for step, folder in _checkpoints(output_dir).items() if not damage(folder)}
 
 
 def last_whole_checkpoint(
     output_dir: str | os.PathLike[str], steps_per_rollout: int = 1, max_steps: int = -1
 ) -> Path | None:
-    """The newest of `whole_checkpoints` at the end of a rollout or of the run (-1: no ``max_steps``), or ``None``."""
-    folders = whole_checkpoints(output_dir)
-    ended = [step for step in folders if _is_an_end(step, steps_per_rollout, max_steps)]
-    return folders[max(ended)] if ended else None
+    """The newest whole checkpoint at the end of a rollout or of the run (-1: no ``max_steps``), or ``None``.
+
+    Its files are compared with their hashes. Newer ones that are not whole are logged in a line.
+    """
+    skipped: list[str] = []
+    for step, folder in sorted(_checkpoints(output_dir).items(), reverse=True):
+        if _is_an_end(step, steps_per_rollout, max_steps):
+            if not (wrong := damage(folder, contents=True)):
+                break
+            skipped.append(f"{folder.name} ({wrong})")
+    else:
+        folder = None
+    if skipped:
+        logger.warning("%s: skipped what is not whole: %s", output_dir, ", ".join(skipped))
+    return folder
 
 
 def resumable_checkpoint(
-    asked: str | bool | None, output_dir: str, steps_per_rollout: int, max_steps: int
+    asked: str | bool | None, output_dir: str, steps_per_rollout: int, max_steps: int, facts: Mapping[str, Any]
 ) -> Path | None:
     """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_whole_checkpoint`.
 
     Raises:
-        UserError: If there is none, or it was saved between two updates on one rollout, whose trajectories are gone.
+        UserError: If there is none, or it was saved between two updates on one rollout, whose trajectories are gone, or
+            by a launch or with a base model other than `facts_of` this trainer.
     """
     if not asked:
         return None
-    if asked is True or str(asked).lower() == "true":
-        ended = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps)
-        found = ended or last_whole_checkpoint(output_dir)
-    else:
-        found = Path(asked)
-    step = None if found is None else _recorded_step(found)
-    if found is None or step is None:
-        raise UserError(f"no whole checkpoint in {found or output_dir}; train without resuming, or give another folder")
-    if not _is_an_end(step, steps_per_rollout, max_steps):
+    found: Path | None = Path(str(asked))
+    if str(asked).lower() == "true":
+        found = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps) or last_whole_checkpoint(output_dir)
+    wrong = "it has no whole checkpoint" if found is None else damage(found, contents=True)
+    if found is None or wrong:
+        raise UserError(f"{found or output_dir}: {wrong}; train without resuming, or give another folder")
+    saved = read_manifest(found)
+    with reading(found / MANIFEST, "give the folder of a checkpoint"):
+        between = not _is_an_end(saved["step"], steps_per_rollout, max_steps)
+    if between:
         raise UserError(
             f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
             f"{steps_per_rollout} divides, and save (save_steps, or eval_steps of the best) at multiples"
         )
+    # Transformers would begin the optimizer again, and DeepSpeed finds out in one process after another.
+    launches = [(one.get("divided_by"), one.get("processes")) for one in (saved, facts)]
+    (by, _), (now, _) = launches
+    if by != now or (by == "DEEPSPEED" and launches[0] != launches[1]):
+        was, here = (f"{each or 'no engine'} on {count} processes" for each, count in launches)
+        raise UserError(
+            f"{found} was saved with {was}, and this launch has {here}; resume as it was saved, or begin a new run "
+            "with the model that it holds (of DeepSpeed's, zero_to_fp32.py in that folder writes it)"
+        )
+    check_base(found, saved.get("base"), facts.get("base"))
+    if not saved.get("saves_optimizer"):
+        logger.warning("%s has no optimizer (save_only_model): it begins again", found)
     return found
 
 
@@ -70,31 +126,15 @@ def _is_an_end(step: int, steps_per_rollout: int, max_steps: int) -> bool:
     return step % steps_per_rollout == 0 or 0 < max_steps <= step
 
 
-def check_parts(checkpoint: Path, engine_processes: int) -> None:
-    """Raise `UserError` if DeepSpeed has written the optimizer in another number of parts than it would read.
-
-    DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed (0 processes) the
-    optimizer would silently begin again.
-    """
-    parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
-    if parts and parts != engine_processes:
-        found = f"this launch has {engine_processes}" if engine_processes else "this launch is without it"
-        raise UserError(
-            f"{checkpoint} was saved by DeepSpeed on {parts} processes, and {found}; resume with DeepSpeed on {parts}, "
-            "or begin a new run with the model that it holds (zero_to_fp32.py in that folder writes it)"
-        )
-
-
-def _recorded_step(folder: Path) -> int | None:
-    try:
-        state = json.loads((folder / "trainer_state.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return state.get("global_step") if isinstance(state, dict) else None
+def _checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
+    found = [(_CHECKPOINT.fullmatch(folder.name), folder) for folder in Path(output_dir).glob("checkpoint-*")]
+    return {int(match[1]): folder for match, folder in found if match}
 
 
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C (or SIGTERM) ends training after the present rollout, with a checkpoint; a second one ends it at once.
+    """Ctrl-C, SIGTERM or a closed terminal ends training after the present rollout, with a checkpoint.
+
+    A second Ctrl-C or SIGTERM ends it at once.
 
     Attributes:
         stopped: Whether training was stopped that way.
@@ -110,7 +150,10 @@ class StopOnInterrupt(TrainerCallback):
         if threading.current_thread() is not threading.main_thread():
             return
         self._tells = args.process_index == 0
-        self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup lets it be
+            numbers.append(signal.SIGHUP)
+        self._previous = {number: signal.signal(number, self._stop) for number in numbers}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Between two rollouts everything is consistent: save here and stop, on all processes together."""
@@ -130,6 +173,12 @@ class StopOnInterrupt(TrainerCallback):
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
-        self.restore()
-        if self._tells:
-            sys.stderr.write("\nStopping after this rollout and its update; press Ctrl-C again to stop at once.\n")
+        if number in (signal.SIGINT, signal.SIGTERM):
+            self.restore()
+            if self._tells:
+                sys.stderr.write("\nStopping after this rollout and its update; press Ctrl-C again to stop at once.\n")
+            return
+        for stream in (sys.stdout, sys.stderr):  # the terminal is gone: what is written to it would fail
+            with suppress(OSError, ValueError):
+                if stream.isatty():
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

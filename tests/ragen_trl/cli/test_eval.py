@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ragen_trl.cli.main import main
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import Row
 from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 from ragen_trl.evaluation.players import fingerprint
@@ -131,7 +132,9 @@ def test_play_shows_the_episodes_of_a_saved_model(model: str, capsys: pytest.Cap
 
 
 def stored(seed: int, sample: int = 0) -> Row:
-    return {"seed": seed, "sample": sample, "limit": "turns", "return": 0.1 + 0.2, "faults": ["wrong price"]}
+    measured = ("success", "turns", "actions", "reply_tokens", "truncated", "format_valid", "action_valid", "seconds")
+    row = {"seed": seed, "sample": sample, "limit": "turns", "return": 0.1 + 0.2, "faults": ["wrong price"]}
+    return {**row, **dict.fromkeys(measured, 1)}
 
 
 def file_of(folder: Path, policy: str, env: str, turns: int) -> EpisodeFile:
@@ -144,6 +147,15 @@ def test_what_is_added_is_found_again_to_the_last_digit(tmp_path: Path) -> None:
     file.add([stored(0)])
     rows = [{"policy": "a", "env": "Lake", **stored(*key)} for key in ((0, 0), (0, 1), (1, 0))]
     assert list(file_of(tmp_path, "a", "Lake", 3).rows.values()) == rows
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"seed": 0}', '{"seed": NaN}', "x" * 9, json.dumps({**stored(1), "turns": "many"})])
+def test_a_damaged_file_of_episodes_is_named(tmp_path: Path, line: str) -> None:
+    file = file_of(tmp_path, "a", "Lake", 3)
+    file.add([stored(0)])
+    file.path.write_text(file.path.read_text() + line)
+    with pytest.raises(OptionError, match=rf"{file.path} is damaged .*; delete it to play again"):
+        file_of(tmp_path, "a", "Lake", 3)
 
 
 def test_other_names_and_other_settings_have_files_of_their_own(tmp_path: Path) -> None:

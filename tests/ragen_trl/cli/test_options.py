@@ -12,6 +12,7 @@ from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.recipes import read_options
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.rollout.environments import load_play_options
 
 TRAIN = (RunArguments, WarmStartConfig)
 
@@ -110,8 +111,47 @@ def test_a_module_is_imported_only_if_the_user_names_it(folder: Path, named: dic
         read_plan({}, ["--model", model])
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"max_turns": 3'])
-def test_a_damaged_play_json_is_named(folder: Path, content: str) -> None:
-    (folder / "play.json").write_text(content)
-    with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options"):
-        parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"env": "ragen/WebShop-v0", "env_kwargs": {"base_url": "http://theirs"}},
+        {"env": "ragen/WebShop-v0", "env_kwargs": {"catalog": "/etc"}},
+        {"env": "ragen/Sokoban-v0", "env_kwargs": {"levels": "/etc/passwd"}},
+        {"env": "CartPole-v1", "env_kwargs": {"command": ["rm"]}},
+    ],
+)
+def test_what_an_environment_opens_is_named_by_the_user_alone(folder: Path, kwargs: dict[str, Any]) -> None:
+    model = recorded(folder, **kwargs)
+    with pytest.raises(OptionError, match="add --env_kwargs"):
+        parse({}, ["--model", model], RunArguments, WarmStartConfig)
+    with pytest.raises(OptionError, match="add --env_kwargs"):
+        read_plan({}, ["--model", model])
+    plain = {"env": "ragen/Sokoban-v0", "env_kwargs": {"dim_room": [5, 5], "symbols": "W.GCBA@", "coordinates": True}}
+    assert load_play_options(recorded(folder, **plain))["env_kwargs"] == plain["env_kwargs"]
+
+
+HOSTILE = ['"1e999"', "1e999", "true", "[3]", "1000000000000", "9" * 5000, "NaN", "{}", "[" * 100_000, "-1", "null"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[1]", '{"max_turns": 3', b"\xff\xfe{}", None]
+    + [f'{{"max_turns": {value}}}' for value in HOSTILE]
+    + ['{"env": []}', '{"env_kwargs": 5}', '{"think": "yes"}', '{"env_kwargs": %s1%s}' % ("[" * 900, "]" * 900)],
+    ids=lambda content: str(content)[:25],
+)
+def test_a_damaged_play_json_is_named(folder: Path, content: str | bytes | None) -> None:
+    path = folder / "play.json"
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    try:
+        with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options") as found:
+            parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)
+        assert len(str(found.value)) < 6000 and "\n" not in str(found.value)
+    finally:
+        if content is None:
+            path.rmdir()
+            path.touch()

@@ -38,9 +38,10 @@ def test_a_warm_start_without_its_last_file_is_completed(tmp_path: Path) -> None
     assert main(command) == 0
     written = {path.name: path.read_bytes() for path in (tmp_path / "start").iterdir()}
     (tmp_path / "start" / "config.yaml").unlink()
-    assert main(command) == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "start").iterdir()} == written
-    assert main(command) == 2
+    for _ in range(2):
+        assert main(command) == 0
+        assert {path.name: path.read_bytes() for path in (tmp_path / "start").iterdir()} == written
+    assert main([*command, "--seed", "3"]) == 2
 
 
 def small_run(folder: Path) -> list[str]:

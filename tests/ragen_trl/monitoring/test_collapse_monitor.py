@@ -14,6 +14,7 @@ from ragen_trl import CollapseMonitor
 from ragen_trl.monitoring import collapse_monitor
 from ragen_trl.monitoring.collapse_monitor import rollout_measures
 from ragen_trl.monitoring.mutual_information import ThoughtPair
+from ragen_trl.system.atomic import seal
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, plain_trainer, rollout_of, small_trainer
 
@@ -95,7 +96,7 @@ def test_a_checkpoint_of_an_earlier_run_in_the_folder_is_never_the_best(tmp_path
     for step in (2, 3):
         earlier = tmp_path / f"checkpoint-{step}"
         earlier.mkdir()
-        (earlier / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
+        seal(earlier, {"step": step})
     _, monitor = collapsing(tmp_path, "rollback", save_strategy="steps", save_steps=6)
     assert monitor.rolled_back_to == 6
 

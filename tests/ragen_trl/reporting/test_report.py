@@ -17,6 +17,7 @@ from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.evaluation.tables import aligned, result_table
 from ragen_trl.reporting.recorder import recordings, write_recording
 from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
+from ragen_trl.system.atomic import seal
 
 # Finished runs, made up, and what their report page says
 
@@ -191,6 +192,7 @@ def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path:
     checkpoint.mkdir(parents=True)
     state = {"global_step": 20, "log_history": success_only(20)}
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    seal(checkpoint, {})
     html = page([tmp_path / "run"], tmp_path)
     assert "no results yet; the last logged step is 20" in html and "<svg" in html
     (tmp_path / "empty").mkdir()

@@ -1,8 +1,8 @@
 """StarPOTrainer end to end on the tiny model: what is trained and what is not; checkpoints, Ctrl-C and going on."""
 
 import gc
-import json
 import os
+import re
 import signal
 import weakref
 from pathlib import Path
@@ -16,6 +16,7 @@ from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
 from ragen_trl.errors import UserError
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.loop import EnvResetError
+from ragen_trl.system.atomic import seal
 from ragen_trl.training.checkpoints import (
     StopOnInterrupt,
     last_whole_checkpoint,
@@ -121,39 +122,66 @@ def test_a_trainer_that_nobody_holds_is_gone_at_once(tmp_path: Path, options: di
 # Checkpoints: nothing half-written is read as whole, Ctrl-C leaves one
 
 
-def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
-    """A checkpoint folder with this ``trainer_state.json``, or without one."""
-    path = folder / name
+def checkpoint(folder: Path, step: int, **facts: Any) -> Path:
+    """A whole checkpoint folder."""
+    path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
-    (path / "model.safetensors").write_bytes(b"weights")
-    if state is not None:
-        (path / "trainer_state.json").write_bytes(state if isinstance(state, bytes) else state.encode())
+    (path / "weights").write_bytes(b"weights")
+    seal(path, {"step": step, "saves_optimizer": True, **PLAIN, **facts})
     return path
 
 
-def state(step: int) -> str:
-    return json.dumps({"global_step": step})
+PLAIN: dict[str, Any] = {"base": None, "processes": 1, "divided_by": None}
+TORN = {
+    "manifest.json is missing": ("manifest.json", None),
+    "weights is missing": ("weights", None),
+    "weights has 3 bytes instead of 7": ("weights", b"wei"),
+    "weights has other contents": ("weights", b"WEIGHTS"),
+    "manifest.json is damaged: .*holds a list": ("manifest.json", b"[10]"),
+    "manifest.json is damaged: .*codec": ("manifest.json", b"\xff\xfe"),
+    "manifest.json is damaged: .*recursion": ("manifest.json", b"[" * 100_000),
+    "/dev/zero is missing": ("manifest.json", b'{"files": {"/dev/zero": {"size": 0}}}'),
+}
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [None, '{"global_step": 10', "[10]", b"\xff\xfe\x00", state(9)],
-    ids=["missing", "cut off", "list", "binary", "of another step"],
-)
-def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, broken: str | bytes | None) -> None:
-    whole = checkpoint(tmp_path, "checkpoint-5", state(5))
-    checkpoint(tmp_path, "checkpoint-10", broken)
-    assert last_whole_checkpoint(tmp_path) == whole
+@pytest.mark.parametrize("why", TORN)
+def test_a_checkpoint_that_is_not_whole_is_passed_over_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    whole, torn = checkpoint(tmp_path, 5), checkpoint(tmp_path, 10)
+    name, content = TORN[why]
+    (torn / name).unlink() if content is None else (torn / name).write_bytes(content)
+    if content:
+        os.utime(torn / name, (1, 1))  # hashes of files as old as before are not computed again
+    assert resumable_checkpoint(True, str(tmp_path), 1, 20, PLAIN) == whole
+    (said,) = caplog.messages
+    assert re.search(rf"skipped.*checkpoint-10 \({why}", said)
+    assert sorted(whole_checkpoints(tmp_path)) == ([5, 10] if "other contents" in why else [5])
+
+
+def test_a_checkpoint_is_not_resumed_by_another_launch_or_on_another_base(tmp_path: Path) -> None:
+    ours, theirs = ({"name": name, "weights": name} for name in ("ours", "theirs"))
+    engine = {**PLAIN, "divided_by": "DEEPSPEED", "processes": 2}
+    for saved, now, why in (
+        (engine, {**engine, "processes": 3}, "was saved with DEEPSPEED on 2 processes, and this launch has DEEPSPEED on 3"),
+        (engine, PLAIN, "and this launch has no engine on 1"),
+        (PLAIN, engine, "was saved with no engine on 1"),
+        ({**PLAIN, "base": theirs}, {**PLAIN, "base": ours}, "was trained on 'theirs', and 'ours' has other weights"),
+    ):
+        folder = str(checkpoint(tmp_path / why[-20:], 1, **saved))
+        assert resumable_checkpoint(folder, "", 1, 20, saved) == Path(folder)
+        with pytest.raises(UserError, match=why):
+            resumable_checkpoint(folder, "", 1, 20, now)
 
 
 def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
     """Regression: a newer checkpoint between two updates on a rollout stopped the run, although an older one serves."""
     for step in (4, 8, 10):
-        checkpoint(tmp_path, f"checkpoint-{step}", state(step))
-    assert resumable_checkpoint(True, str(tmp_path), 4, 20) == tmp_path / "checkpoint-8"
-    assert resumable_checkpoint(True, str(tmp_path), 1, 20) == tmp_path / "checkpoint-10"
+        checkpoint(tmp_path, step)
+    assert resumable_checkpoint(True, str(tmp_path), 4, 20, PLAIN) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint(True, str(tmp_path), 1, 20, PLAIN) == tmp_path / "checkpoint-10"
     with pytest.raises(UserError, match="checkpoint-10 was saved between two updates on one rollout, which is"):
-        resumable_checkpoint(True, str(tmp_path), 3, 20)
+        resumable_checkpoint(True, str(tmp_path), 3, 20, PLAIN)
 
 
 def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, trl_seams
 from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_calls import with_positions
+from ragen_trl.system.atomic import read_manifest, seal
+from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.launch import load_weights
 from ragen_trl.trl_seams import check_seams, last_rollout, log_values
 from tests.support.project import ROOT
@@ -193,35 +195,39 @@ def test_values_logged_in_any_trainer_are_means_since_the_last_row(plain: GRPOTr
     assert "alert" not in plain.state.log_history[-1]
 
 
-def test_the_trainer_state_is_the_last_file_of_a_checkpoint_whose_weights_can_be_put_back(
+def test_a_manifest_is_the_last_file_of_a_checkpoint_whose_weights_can_be_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A readable trainer_state.json is the sign that all else was written; `BestCheckpoint` puts weights back."""
-    written: list[set[str]] = []
+    """Transformers deletes no checkpoint before: this trainer does, when the new one is whole."""
     saved: list[dict[str, torch.Tensor]] = []
-    save = TrainerState.save_to_json
-
-    def spy(self: TrainerState, path: str) -> None:
-        written.append({file.name for file in Path(path).parent.iterdir()})
-        save(self, path)
+    mask = os.umask(0o027)
 
     class Saving(StarPOTrainer):
         def save_algorithm_state(self, folder: Path) -> None:
             assert folder == tmp_path / f"checkpoint-{self.state.global_step}"
-            assert not (folder / "trainer_state.json").exists()
             saved.append(parameters(self))
 
-    monkeypatch.setattr(TrainerState, "save_to_json", spy)
-    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
-    trainer = small_trainer(tmp_path, lottery(), trainer=Saving, **options)
+    def listing(found: Path, facts: dict[str, Any]) -> None:
+        there.append({path.name for path in tmp_path.glob("checkpoint-*")})
+        seal(found, facts)
+
+    there: list[set[str]] = []
+    monkeypatch.setattr("ragen_trl.training.checkpoints.seal", listing)
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2, "max_steps": 3}
+    trainer = small_trainer(tmp_path, lottery(), trainer=Saving, save_total_limit=2, log_kl=True, **options)
     trainer.train()
-    assert {file.name for file in (tmp_path / "checkpoint-1").iterdir()} - written[0] == {"trainer_state.json"}
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} <= written[0]
-    assert len(saved) == 2
-    assert any(not torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
-    load_weights(trainer, tmp_path / "checkpoint-1")
-    assert all(torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
-    assert trainer.state.global_step == 2  # the optimizer and the step stay
+    os.umask(mask)
+    assert there == [{"checkpoint-1"}, {"checkpoint-1", "checkpoint-2"}, {f"checkpoint-{step}" for step in (1, 2, 3)}]
+    folder = tmp_path / "checkpoint-2"
+    assert sorted(whole_checkpoints(tmp_path)) == [2, 3]
+    files = {path.name: path for path in folder.iterdir()}
+    assert read_manifest(folder)["files"].keys() == files.keys() - {"manifest.json"}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= files.keys()
+    assert {oct(path.stat().st_mode & 0o777) for path in files.values()} == {"0o640"}
+    assert any(not torch.equal(value, saved[1][name]) for name, value in parameters(trainer).items())
+    load_weights(trainer, folder)
+    assert all(torch.equal(value, saved[1][name]) for name, value in parameters(trainer).items())
+    assert trainer.state.global_step == 3  # the optimizer and the step stay
 
 
 def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
