@@ -53,7 +53,7 @@ from ragen_trl.system.provenance import provenance
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
-from ragen_trl.training.observers import Observer, observe
+from ragen_trl.training.observers import Observer, guard_trackers, observe
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
 from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance_of
@@ -154,6 +154,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             peft_config=peft_config,
         )
         trl_seams.check_seams(self)
+        guard_trackers(self.callback_handler.callbacks)
         self.beta = args.beta = beta
         self._save_total_limit, args.save_total_limit = args.save_total_limit, None  # see `finish_checkpoint`
         self._facts = facts_of(self)

@@ -32,7 +32,7 @@ from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
 from ragen_trl.policies.models import check_model, check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.reporting.recorder import TrajectoryRecorder, logged_failure, spread_steps
+from ragen_trl.reporting.recorder import TrajectoryRecorder, spread_steps
 from ragen_trl.reporting.report import lost_files, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
@@ -43,6 +43,7 @@ from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint, whole_checkpoints
+from ragen_trl.training.observers import logged_failure
 
 Say = Callable[[str], None]
 

@@ -6,7 +6,6 @@ No torch, so ``--help`` is quick. The configurations that are made of these clas
 import inspect
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from os import PathLike
@@ -42,38 +41,32 @@ def check_options(options: Any) -> None:
 
     ``None`` is taken where the type or the default is ``None``. The text of a JSON object becomes the object.
     """
-    for name, value in checked(type(options), vars(options)).items():
-        setattr(options, name, value)
-
-
-def checked(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that are options of a class, as `check_options` checks them."""
     kinds: dict[str, Any] = {}
-    for owner in reversed(kind.__mro__):
+    for owner in reversed(type(options).__mro__):
         if owner.__module__.startswith("ragen_trl."):
             kinds |= inspect.get_annotations(owner)  # not the field's: a parser of Transformers changes types there
-    known = {one.name: one for one in fields(kind) if one.name in kinds and one.name in values}
-    return {name: _checked(kinds[name], declared, values[name]) for name, declared in known.items()}
-
-
-def _checked(kind: Any, declared: Any, value: Any) -> Any:
-    kinds, name = list(get_args(kind)) if isinstance(kind, UnionType) else [kind], declared.name
-    if value is None and (type(None) in kinds or declared.default is None):
-        return value
-    if get_origin(kinds[0]) is Literal and value not in get_args(kinds[0]):
-        raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kinds[0]))}")
-    if bool in kinds and not isinstance(value, bool):
-        raise OptionError(f"{name} is {value!r}; give True or False")
-    # `context` may be the function itself.
-    if kinds[0] is str and not (isinstance(value, str | PathLike) or callable(value)):
-        raise OptionError(f"{name} is {value!r}; give a text")
-    if get_origin(kinds[0]) is list and not isinstance(value, list | tuple):
-        raise OptionError(f"{name} is {value!r}; give a list")
-    if int in kinds and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise OptionError(f"{name} is {value!r}; give a whole number")
-    if float in kinds or "metavar" in declared.metadata:
-        check_range(name, value, declared.metadata.get("metavar", "[-inf, inf]"))
-    return json_object(name, value) if dict[str, Any] in kinds else value
+    for declared in fields(options):
+        if declared.name not in kinds:
+            continue
+        name, value = declared.name, getattr(options, declared.name)
+        kind = list(get_args(kinds[name])) if isinstance(kinds[name], UnionType) else [kinds[name]]
+        if value is None and (type(None) in kind or declared.default is None):
+            continue
+        if get_origin(kind[0]) is Literal and value not in get_args(kind[0]):
+            raise OptionError(f"{name} is {value!r}; choose one of {', '.join(get_args(kind[0]))}")
+        if bool in kind and not isinstance(value, bool):
+            raise OptionError(f"{name} is {value!r}; give True or False")
+        # `context` may be the function itself.
+        if kind[0] is str and not (isinstance(value, str | PathLike) or callable(value)):
+            raise OptionError(f"{name} is {value!r}; give a text")
+        if get_origin(kind[0]) is list and not isinstance(value, list | tuple):
+            raise OptionError(f"{name} is {value!r}; give a list")
+        if int in kind and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise OptionError(f"{name} is {value!r}; give a whole number")
+        if dict[str, Any] in kind:
+            setattr(options, name, json_object(name, value))
+        if float in kind or "metavar" in declared.metadata:
+            check_range(name, value, declared.metadata.get("metavar", "[-inf, inf]"))
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:

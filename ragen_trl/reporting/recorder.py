@@ -15,10 +15,8 @@ for each sampled token; missing if the group was dropped), `actions`, `invalid_a
 
 import gzip
 import json
-import logging
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,8 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.training.observers import RolloutEvent
+from ragen_trl.training.observers import RolloutEvent, logged_failure
 from ragen_trl.trajectory import Turn
-
-logger = logging.getLogger(__name__)
 
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
@@ -85,15 +81,6 @@ class TrajectoryRecorder:
         if self.traces:
             with logged_failure(f"the rollout of step {step} is not sent to trackio"):
                 send_traces(step, trajectories)
-
-
-@contextmanager
-def logged_failure(what: str) -> Iterator[None]:
-    """For what is written beside a run: its failure is logged as a warning and ends nothing."""
-    try:
-        yield
-    except Exception as error:
-        logger.warning("%s: %r", what, error)
 
 
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:

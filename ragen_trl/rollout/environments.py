@@ -19,7 +19,7 @@ from ragen_trl.config.options import (
     ModelArguments,
     PlayOptions,
     TokenOptions,
-    checked,
+    check_options,
     json_object,
     option_names,
 )
@@ -311,9 +311,11 @@ def load_play_options(model: str | None, named: Container[str] = ()) -> dict[str
     remedy = "delete it and pass the options"
     read = read_json(path, dict, remedy)
     with reading(path, remedy):
-        known = {name: read[name] for name in _OPTIONS if name in read}
-        found = checked(ModelArguments, known) | checked(PlayOptions, known)
-        opened = _opened(str(found.get("env")), found.get("env_kwargs") or {})
+        found = {name: read[name] for name in _OPTIONS if name in read}
+        ModelArguments(env=found.get("env", ModelArguments.env))
+        check_options(played := PlayOptions(**{name: found[name] for name in found if name != "env"}))
+        found |= {name: getattr(played, name) for name in found if name != "env"}
+        opened = _opened(str(found.get("env")), played.env_kwargs or {})
     asks = [option for option in ("env", "context") if ":" in str(found.get(option))] + ["env_kwargs"] * bool(opened)
     for option in asks:
         if option not in named:

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -159,18 +158,12 @@ def damage(folder: Path, pattern: str = "*", contents: bool = False) -> str:
 
 def _entries(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     def entry(name: str) -> dict[str, Any]:
-        path = (folder / name).resolve()
-        return {"size": path.stat().st_size, "sha256": _sha256(path, path.stat().st_mtime_ns)}
+        with (folder / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"size": file.tell(), "sha256": digest}
 
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(names, pool.map(entry, names), strict=True))
-
-
-@cache
-def _sha256(path: Path, time: int) -> str:
-    """The hash of a file, computed once for its time of change (nanoseconds)."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -3,14 +3,37 @@
 A trainer shows them each rollout once, on every process, before any training on it; they change no step of it.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from transformers import TrainerCallback
 
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def logged_failure(what: str) -> Iterator[None]:
+    """For what is written beside a run: its failure is logged as a warning and ends nothing."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("%s: %r", what, error)
+
+
+def guard_trackers(callbacks: Sequence[TrainerCallback]) -> None:
+    """Let no tracker of ``report_to`` end a training once it has begun; what it raises is logged."""
+    for callback in callbacks:
+        if type(callback).__module__.startswith("transformers.integrations"):
+            for event in ("on_step_end", "on_log", "on_evaluate", "on_save", "on_train_end"):
+                guarded = logged_failure(f"{type(callback).__name__} failed")
+                setattr(callback, event, guarded(getattr(callback, event)))
 
 
 @dataclass(frozen=True)
