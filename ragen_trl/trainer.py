@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,6 @@ from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import advantages_in_groups, critic_advantages, uncertain_groups
-from ragen_trl.errors import UserError
 from ragen_trl.policies.models import check_policy, is_adapter, load_model, name_base_absolutely
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
@@ -47,8 +46,8 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks
-from ragen_trl.system.atomic import one_writer, seal
-from ragen_trl.system.processes import on_main
+from ragen_trl.system.atomic import seal
+from ragen_trl.system.processes import on_main, one_writer
 from ragen_trl.system.provenance import provenance
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, resumable_checkpoint
@@ -333,23 +332,15 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            UserError: If no training can go on from the checkpoint, see `resumable_checkpoint`, or another process
-                writes to ``output_dir``.
+            UserError: In the main process, if no training can go on from the checkpoint, see `resumable_checkpoint`,
+                or if another command or script writes to ``output_dir``; the other processes then end.
         """
         config = self.args
-        with ExitStack() as held:
-
-            def begin() -> Path | UserError | None:
-                try:
-                    if config.save_strategy != "no":
-                        held.enter_context(one_writer(Path(config.output_dir)))
-                    ends = config.steps_per_rollout, config.max_steps
-                    return resumable_checkpoint(resume_from_checkpoint, config.output_dir, *ends, self._facts)
-                except UserError as error:
-                    return error
-
-            if isinstance(checkpoint := on_main(begin), UserError):
-                raise checkpoint
+        with nullcontext() if config.save_strategy == "no" else one_writer(Path(config.output_dir)):
+            ends = config.steps_per_rollout, config.max_steps
+            checkpoint = on_main(
+                lambda: resumable_checkpoint(resume_from_checkpoint, config.output_dir, *ends, self._facts)
+            )
             self._begin_training()
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 

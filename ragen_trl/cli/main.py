@@ -11,15 +11,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ragen_trl.cli.convert import FOLDER, convert, get_smollm2
 from ragen_trl.config import options as declared
 from ragen_trl.errors import REPEAT
-from ragen_trl.system.atomic import one_writer, write_atomically
-from ragen_trl.system.processes import is_main, launched, on_main
+from ragen_trl.system.atomic import damage, write_atomically
+from ragen_trl.system.processes import is_main, launched, one_writer
 
 _EXAMPLES = """
 `python -m ragen_trl COMMAND --help` lists the options, train --dry-run prints what it would do. For example:
@@ -149,8 +148,7 @@ def _train(words: list[str]) -> int:
         _say(training_plan(run, args, as_yaml))
         return 0
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
-    with ExitStack() as held:
-        on_main(lambda: held.enter_context(one_writer(folder)))
+    with one_writer(folder):
         summary = train(run, warm, args, _say, as_yaml)
     _say(f"{aligned(results_table(summary))}\nsummary: {folder / 'summary.json'}")
     _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
@@ -171,7 +169,7 @@ def _warm_start(words: list[str]) -> int:
     folder = Path(args.output_dir or f"runs/warm-start-seed{args.seed}")
     args.output_dir = str(folder)
     as_yaml, last = options_as_yaml(chosen, folder, "warm-start"), folder / "config.yaml"
-    learnt = (folder / "warm_start.json").exists() and not run.overwrite
+    learnt = not damage(folder) and not run.overwrite
     if learnt and last.exists() and last.read_text(encoding="utf-8", errors="replace") != as_yaml:
         raise OptionError(f"{folder} holds another warm start; pass --overwrite true, or choose another --output_dir")
     if not learnt:

@@ -6,7 +6,6 @@ Each stage writes its result to the run folder, whole or not at all; the same co
 import copy
 import json
 import re
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ from ragen_trl.reporting.report import lost_files, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_seeds, selection_seeds, training_starts
-from ragen_trl.system.atomic import read_json, write_atomically
+from ragen_trl.system.atomic import clear, damage, read_json, write_atomically
 from ragen_trl.system.processes import is_main, launched, on_main
 from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.system.provenance import provenance
@@ -101,11 +100,10 @@ def open_run(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None
     """
     path = folder / "stages.json"
     if overwrite and folder.exists():
-        others = [one for one in folder.iterdir() if one.name != ".lock"]  # which this process holds
-        if others and not path.exists():
+        if {one.name for one in folder.iterdir()} - {".lock"} and not path.exists():
             raise OptionError(f"{folder} holds no run, so it is not replaced; choose another --output_dir")
-        for one in sorted(others, key=path.__eq__):  # what says that this is a run goes last
-            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+        clear(folder, ".lock", path.name)  # which this process holds; what says that this is a run goes last
+        path.unlink(missing_ok=True)
     new: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
     stored = read_json(path, dict, _ADVICE) if path.exists() else {"settings": new}
     if not isinstance(old := stored.get("settings"), dict):
@@ -199,7 +197,7 @@ def _play(folder: Path, name: str, policy: Policy | str | None, run: RunArgument
 def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say) -> Path:
     """The folder of the embedded model after its warm start."""
     folder = Path(args.output_dir) / "warm_start"
-    if not on_main(folder.exists):
+    if on_main(lambda: damage(folder)):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)

@@ -37,8 +37,9 @@ from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
-from ragen_trl.system.atomic import fresh_partial, move_into_place, partial_of, write_atomically
+from ragen_trl.system.atomic import MANIFEST, read_manifest, seal, unseal, write_atomically
 from ragen_trl.system.progress import progress_bar, show_metrics
+from ragen_trl.system.provenance import provenance
 from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, last_whole_checkpoint
 from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.reference import hash_weight
@@ -139,7 +140,7 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all. Until then ``<output_dir>.checkpoints`` has one of every quarter of a
+    The folder is whole with its manifest. Until then ``<output_dir>.checkpoints`` has one of every quarter of a
     pass, from which the same call goes on; its weights at the end are the same as without a stop. Launches that
     divide the model begin again. Processes share each batch; the main one writes.
 
@@ -164,8 +165,8 @@ def warm_start(
         )
     target = Path(output_dir)
     checkpoints = target.with_name(f"{target.name}.checkpoints")
-    replaceable = not target.exists() or (target / "warm_start.json").exists()
-    if not replaceable and (target.is_file() or any(target.iterdir())):
+    ours = (target / MANIFEST).is_file() and read_manifest(target).get("learnt") == "warm_start"
+    if target.exists() and not ours and (target.is_file() or any(target.iterdir())):
         raise OptionError(f"{target} holds something other than a warm start, so it is not replaced; name another")
     later = played_later(env, args)
     noise = {"noise": config.noise} if demonstrations is None else {}
@@ -177,18 +178,17 @@ def warm_start(
             "the chat of the model that learns"
         )
     trainer = _fit(model, tokenizer, args, config, demonstrations, checkpoints)
-    folder = partial_of(target)
     if args.process_index == 0:
-        fresh_partial(target)
+        unseal(target, {"learnt": "warm_start"})
     trainer.accelerator.wait_for_everyone()
     if config.demo_lora_r:  # saved as an ordinary model
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
         merged.requires_grad_(True)  # PEFT has frozen it
         if args.process_index == 0:
-            merged.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+            merged.save_pretrained(target)
+            tokenizer.save_pretrained(target)
     else:
-        trainer.save_model(str(folder))  # with the tokenizer
+        trainer.save_model(str(target))  # with the tokenizer
     trainer.accelerator.wait_for_everyone()
     note: dict[str, Any] = {"demonstrations": len(demonstrations), **noise}
     note |= {"successes": sum(one.success for one in demonstrations), "updates": trainer.state.global_step}
@@ -196,9 +196,9 @@ def warm_start(
     if losses:  # of what was held out, and the update after which the weights were taken
         note |= {"held_out_losses": losses, "best_update": min(losses, key=losses.__getitem__)}
     if args.process_index == 0:
-        save_play_options(folder, later, args)
-        (folder / "warm_start.json").write_text(json.dumps(note, indent=2))
-        move_into_place(target)
+        save_play_options(target, later, args)
+        write_atomically(target / "warm_start.json", json.dumps(note, indent=2))
+        seal(target, {"learnt": "warm_start", **provenance()})
         shutil.rmtree(checkpoints, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     return target

@@ -1,8 +1,8 @@
-"""Files and folders are written whole or not at all, and nothing that is read from them is trusted.
+"""Files and folders are whole or do not count, and nothing that is read from them is trusted.
 
-They are written as ``<name>.partial`` and get their name when they are on the disk: without the ``fsync`` before the
-rename, a power cut leaves empty files under the final name. What is written file by file, by others too, counts as
-whole with a ``manifest.json``, which is written last and has the size and SHA-256 of every other file.
+A file is written as ``<name>.partial`` and gets its name when it is on the disk: without the ``fsync`` before the
+rename, a power cut leaves empty files under the final name. A folder is whole if its ``manifest.json``, which is
+written last, lists all its other files with their sizes and SHA-256.
 """
 
 import hashlib
@@ -16,9 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
-
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import OptionError
 
 MANIFEST = "manifest.json"
 _LARGEST = 1 << 28  # bytes of JSON that are read
@@ -75,39 +73,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Where to write a file. After the block it replaces the one at ``path``; after an error it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_of(path)
+    partial = path.with_name(f"{path.name}.partial")
     try:
         yield partial
         _finish(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def partial_of(target: Path) -> Path:
-    """Where a file or a folder is written first."""
-    return target.with_name(f"{target.name}.partial")
-
-
-def fresh_partial(target: Path) -> Path:
-    """Make an empty folder to fill for `move_into_place`; what a killed process has left there is removed."""
-    partial = partial_of(target)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    return partial
-
-
-def move_into_place(target: Path) -> None:
-    """Rename ``<name>.partial``, a finished folder, to ``target``; an earlier one is moved aside, then deleted."""
-    partial, former = partial_of(target), target.with_name(f"{target.name}.former")
-    for path in partial.rglob("*"):
-        if path.is_file():
-            _finish(path)
-    shutil.rmtree(former, ignore_errors=True)
-    if target.exists():
-        target.rename(former)
-    partial.rename(target)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def _finish(path: Path) -> None:
@@ -118,6 +90,19 @@ def _finish(path: Path) -> None:
         path.chmod(0o666 & ~mask)
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+def clear(folder: Path, *kept: str) -> None:
+    """Delete what is in a folder, but for the names that are ``kept``."""
+    for one in folder.iterdir():
+        if one.name not in kept:
+            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+
+
+def unseal(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Make an empty folder that is to be written; until it is sealed it counts as damaged, and has ``facts``."""
+    write_atomically(folder / MANIFEST, json.dumps(facts))
+    clear(folder, MANIFEST)
 
 
 def seal(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -140,7 +125,8 @@ def damage(folder: Path, pattern: str = "*", contents: bool = False) -> str:
     Files that match the ``pattern`` are compared by their sizes and, to find changed ``contents``, hashes.
     """
     try:
-        listed = read_manifest(folder)["files"]
+        if (listed := read_manifest(folder).get("files")) is None:
+            return "it was not written to its end"
         wanted = {name: known for name, known in listed.items() if Path(name).match(pattern)}
         for name, known in wanted.items():
             if not (folder / name).is_file():
@@ -164,20 +150,3 @@ def _entries(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(names, pool.map(entry, names), strict=True))
-
-
-@contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing to a run folder. The lock dies with its process; it may be entered again.
-
-    Raises:
-        UserError: If another process holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / ".lock", timeout=0, is_singleton=True).acquire()
-    except Timeout:
-        wait = "wait for it, end it, or choose another output_dir"
-        raise UserError(f"another process writes to {folder}; {wait}") from None
-    with lock:
-        yield

@@ -5,8 +5,14 @@ writes files and prints.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ragen_trl.errors import UserError
 
 
 def is_main() -> bool:
@@ -34,3 +40,24 @@ def on_main(make: Callable[[], Any]) -> Any:
     if found[1] is not None:
         raise SystemExit(2)
     return found[0]
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Let no other command or script write to a run folder. The lock dies with its process, and may be taken twice.
+
+    Raises:
+        UserError: In the main process, if another holds it.
+    """
+
+    def lock() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            held.enter_context(FileLock(folder / ".lock", is_singleton=True).acquire(timeout=0))
+        except Timeout:
+            wait = "wait for it, end it, or choose another output_dir"
+            raise UserError(f"another process writes to {folder}; {wait}") from None
+
+    with ExitStack() as held:
+        on_main(lock)
+        yield

@@ -137,7 +137,7 @@ HOSTILE = ['"1e999"', "1e999", "true", "[3]", "1000000000000", "9" * 5000, "NaN"
     "content",
     ["", "[1]", '{"max_turns": 3', b"\xff\xfe{}", None]
     + [f'{{"max_turns": {value}}}' for value in HOSTILE]
-    + ['{"env": []}', '{"env_kwargs": 5}', '{"think": "yes"}', '{"env_kwargs": %s1%s}' % ("[" * 900, "]" * 900)],
+    + ['{"env": []}', '{"env_kwargs": 5}', '{"think": "yes"}', f'{{"env_kwargs": {"[" * 900}{"]" * 900}}}'],
     ids=lambda content: str(content)[:25],
 )
 def test_a_damaged_play_json_is_named(folder: Path, content: str | bytes | None) -> None:

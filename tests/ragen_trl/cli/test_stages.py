@@ -10,6 +10,7 @@ from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
 from ragen_trl.cli.training_run import open_run
 from ragen_trl.errors import OptionError
+from ragen_trl.reporting.report import lost_files
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
@@ -105,3 +106,14 @@ def test_a_run_that_lacks_its_last_files_completes_them(
         assert "hf_secret" not in (tmp_path / "run" / name).read_text(), name
     assert main(words) == 2
     assert "holds a finished run" in capsys.readouterr().err
+    run, weights = tmp_path / "run", Path("model/model.safetensors")
+    written = {name: (run / name).read_bytes() for name in ("summary.json", "history.json", "report.html", weights)}
+    for name, content in written.items():
+        for half in (None, b"", content[:-9], b"?" * len(content)):
+            (run / name).unlink() if half is None else (run / name).write_bytes(half)
+            assert lost_files(run) == [Path(name).parts[0]]
+        (run / name).write_bytes(content)
+    for name in written:
+        (run / name).unlink()
+    assert main(words) == 0
+    assert (run / weights).read_bytes() == written[weights] and lost_files(run) == []

@@ -28,10 +28,12 @@ from transformers import (
     XGLMConfig,
 )
 
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.model_calls import cache_name, lora_merged, weights_cast_once, with_positions
 from ragen_trl.policies.models import (
     ModelNotFoundError,
     UnsupportedModelError,
+    base_weights,
     check_model,
     check_policy,
     check_supported,
@@ -40,6 +42,7 @@ from ragen_trl.policies.models import (
     lora,
 )
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.system.atomic import seal
 from tests.support.ragen_trl.trainers import on_cpu, with_adapter
 
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
@@ -221,7 +224,7 @@ def test_padding_on_the_left_shifts_no_position(name: str) -> None:
     assert found["without"] >= shift
 
 
-def test_an_adapter_is_loaded_with_the_tokens_that_were_added_for_it(tmp_path: Path) -> None:
+def test_an_adapter_is_loaded_on_its_own_base_with_the_tokens_that_were_added_for_it(tmp_path: Path) -> None:
     """Regression: what such a run had saved could neither be evaluated nor trained on."""
     tokenizer, model = build_tiny_tokenizer(), build_tiny_model(build_tiny_tokenizer())
     model.save_pretrained(tmp_path / "base")
@@ -232,8 +235,18 @@ def test_an_adapter_is_loaded_with_the_tokens_that_were_added_for_it(tmp_path: P
     torch.nn.init.normal_(adapted.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_B.default").weight)
     adapted.save_pretrained(tmp_path / "adapter")
     tokenizer.save_pretrained(tmp_path / "adapter")
+    adapted.active_peft_config.base_model_name_or_path = "theirs"
+    seal(tmp_path / "adapter", {"base": base_weights(adapted)})
     ids = torch.tensor([[1, 2, len(tokenizer) - 1, 3]])
     for trains in (False, True):
         found = load_model(str(tmp_path / "adapter"), trains=trains)
         torch.testing.assert_close(found.eval()(ids).logits, adapted.eval()(ids).logits)
         assert any(value.requires_grad for value in found.parameters()) == trains
+    model.bfloat16().save_pretrained(tmp_path / "base")
+    assert base_weights(load_model(str(tmp_path / "adapter")))["weights"] == base_weights(adapted)["weights"]
+    build_tiny_model(build_tiny_tokenizer(), seed=1).save_pretrained(tmp_path / "base")
+    with pytest.raises(OptionError, match="adapter was trained on 'theirs', and '.*/base' has other weights now"):
+        load_model(str(tmp_path / "adapter"))
+    (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ModelNotFoundError, match="adapter is damaged: adapter_model.safetensors has 7 bytes instead"):
+        check_model(str(tmp_path / "adapter"))

@@ -1,12 +1,17 @@
 """What is written whole or not at all: files and folders, whatever stops the process."""
 
+import hashlib
 import os
+import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from ragen_trl.system.atomic import fresh_partial, move_into_place, write_atomically
+from ragen_trl.errors import UserError
+from ragen_trl.system.atomic import damage, read_manifest, seal, unseal, write_atomically
+from ragen_trl.system.processes import one_writer
 
 
 @pytest.mark.parametrize("failing", ["write", "replace"])
@@ -24,53 +29,36 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.read_text() == "old"
 
 
-def filled(target: Path, text: str) -> None:
-    (fresh_partial(target) / "inner").mkdir()
-    (target.with_name("model.partial") / "inner" / "weights").write_text(text)
-
-
-def test_a_folder_replaces_an_earlier_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    target = tmp_path / "new" / "model"
-    for text in ("first", "second"):
-        filled(target, text)
-        move_into_place(target)
-        assert (target / "inner" / "weights").read_text() == text
-        assert os.listdir(target.parent) == ["model"]
-
-
-def test_files_are_on_the_disk_before_their_folder_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_whole_when_all_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: after a power cut a warm start or a conversion could have had its name and empty weights."""
-    target, named = tmp_path / "model", []
-    filled(target, "weights")
-    (target.with_name("model.partial") / "config.json").write_text("{}")
-    sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda number: named.append(target.exists()) or sync(number))
-    move_into_place(target)
-    assert named == [False, False]
-    assert target.exists()
+    folder, sync = tmp_path / "model", os.fsync
+    (folder / "inner").mkdir(parents=True)
+    (folder / "former").write_text("weights")
+    unseal(folder, {"learnt": "somehow"})
+    assert os.listdir(folder) == ["manifest.json"] and damage(folder) == "it was not written to its end"
+    states: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: states.append(damage(folder)) or sync(number))
+    for name in ("one", "inner/two"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    seal(folder, {"learnt": "well"})
+    assert states == ["it was not written to its end"] * 3 and damage(folder, contents=True) == ""
+    digest = hashlib.sha256(b"one").hexdigest()
+    files = {"one": {"size": 3, "sha256": digest}, "inner/two": {"size": 9, "sha256": ANY}}
+    assert read_manifest(folder) == {"learnt": "well", "files": files}
 
 
-@pytest.mark.parametrize("stopped_at", [1, 2])
-def test_an_earlier_folder_is_never_half_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
-) -> None:
-    """Moving it aside fails, or giving the new one its name does: one folder holds it, whole."""
-    target, rename, moves = tmp_path / "model", Path.rename, []
-    filled(target, "old")
-    move_into_place(target)
-    filled(target, "new")
-
-    def stops(path: Path, to: Path) -> Path:
-        moves.append(path)
-        if len(moves) == stopped_at:
-            raise KeyboardInterrupt
-        return rename(path, to)
-
-    monkeypatch.setattr(Path, "rename", stops)
-    with pytest.raises(KeyboardInterrupt):
-        move_into_place(target)
-    held = target if stopped_at == 1 else target.with_name("model.former")
-    assert (held / "inner" / "weights").read_text() == "old"
-    assert (target.with_name("model.partial") / "inner" / "weights").read_text() == "new"
+def test_a_run_folder_has_one_writer_whose_lock_dies_with_it(tmp_path: Path) -> None:
+    held, other = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with one_writer(tmp_path):
+            os.write(other, b"!")
+            signal.pause()
+    os.read(held, 1)
+    with pytest.raises(UserError, match=f"another process writes to {tmp_path}; wait for it"), one_writer(tmp_path):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with one_writer(tmp_path), one_writer(tmp_path):  # a command, and the trainer in it
+        pass

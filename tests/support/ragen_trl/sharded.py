@@ -325,7 +325,7 @@ def main(folder: Path) -> None:
         place = " ".join([job, *cell])
         try:
             made = JOBS[job](folder / place, *cell)
-        except Exception:
+        except (Exception, SystemExit):
             made = {"error": traceback.format_exc()}
         torch.save(made, folder / f"{place} {os.environ['WORLD_SIZE']} {os.environ['RANK']}.pt")
     (folder / f"fingerprint {os.environ['RANK']}.txt").write_text(Reference(small_model()).fingerprint())
