@@ -83,7 +83,8 @@ def check_range(name: str, value: Any, within: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise OptionError(f"{name} is {value!r}; give a number")
     low, high = map(float, within[1:-1].split(","))
-    if not (low < value < high or (value == low and within[0] == "[") or (value == high and within[-1] == "]")):
+    number = int(value) if isinstance(value, Integral) else float(value)  # which may be too large for a float
+    if not (low < number < high or (value == low and within[0] == "[") or (value == high and within[-1] == "]")):
         raise OptionError(f"{name} is {value}; it must be in {within}")
 
 

@@ -315,11 +315,11 @@ def load_play_options(model: str | None, named: Container[str] = ()) -> dict[str
         ModelArguments(env=found.get("env", ModelArguments.env))
         check_options(played := PlayOptions(**{name: found[name] for name in found if name != "env"}))
         found |= {name: getattr(played, name) for name in found if name != "env"}
-        opened = _opened(str(found.get("env")), played.env_kwargs or {})
-    asks = [option for option in ("env", "context") if ":" in str(found.get(option))] + ["env_kwargs"] * bool(opened)
-    for option in asks:
+        asked = {option: found[option] for option in ("env", "context") if ":" in str(found.get(option))}
+        if _opens(str(found.get("env")), json_object("env_kwargs", played.env_kwargs)):
+            asked["env_kwargs"] = json.dumps(found["env_kwargs"])
+    for option, value in asked.items():
         if option not in named:
-            value = json.dumps(found[option]) if option == "env_kwargs" else found[option]
             raise OptionError(
                 f"{path} names {option} {value!r}, and code runs, files are read and addresses called only if you name "
                 f"them yourself: add --{option} {shlex.quote(value)} if you trust it"
@@ -327,17 +327,12 @@ def load_play_options(model: str | None, named: Container[str] = ()) -> dict[str
     return found
 
 
-def _opened(env: str, kwargs: Mapping[str, Any]) -> list[str]:
-    """The arguments that may name a file, an address or a program: all but numbers and `TextEnv.plain_arguments`."""
-    spec = None if ":" in env else gymnasium.registry.get(env)
-    entry = spec.entry_point if spec is not None else None
+def _opens(env: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument may name a file, an address or a program: a text that is no `TextEnv.plain_arguments`."""
+    entry = None if ":" in env else getattr(gymnasium.registry.get(env), "entry_point", None)
     kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    plain = getattr(kind, "plain_arguments", ())
-
-    def is_plain(value: Any) -> bool:
-        return all(map(is_plain, value)) if isinstance(value, list) else isinstance(value, int | float | None)
-
-    return [name for name, value in kwargs.items() if name not in plain and not is_plain(value)]
+    others = [value for name, value in kwargs.items() if name not in getattr(kind, "plain_arguments", ())]
+    return '"' in json.dumps(others)  # texts, and objects with their keys
 
 
 def unlike_recorded(model: str | None, args: "StarPOConfig") -> str:

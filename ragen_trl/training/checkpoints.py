@@ -28,13 +28,10 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 def facts_of(trainer: Trainer) -> dict[str, Any]:
     """What a manifest says of a trainer's model and launch: ``base`` of an adapter, ``processes``, ``divided_by``."""
-    kind = trainer.accelerator.distributed_type
+    accelerator = trainer.accelerator
+    base, kind = base_weights(accelerator.unwrap_model(trainer.model)), accelerator.distributed_type
     divided = kind.value if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP) else None
-    return {
-        "base": base_weights(trainer.accelerator.unwrap_model(trainer.model)),
-        "processes": trainer.accelerator.num_processes,
-        "divided_by": divided,
-    }
+    return {"base": base, "processes": accelerator.num_processes, "divided_by": divided}
 
 
 def finish_checkpoint(trainer: Trainer, folder: Path, facts: Mapping[str, Any], limit: int | None) -> None:
@@ -48,12 +45,13 @@ def finish_checkpoint(trainer: Trainer, folder: Path, facts: Mapping[str, Any], 
         facts = {"saves_optimizer": not trainer.args.save_only_model, **facts, **provenance()}
         seal(folder, {"step": trainer.state.global_step, **facts})
         stays = {folder, Path(trainer.state.best_model_checkpoint or folder)}
-        whole = whole_checkpoints(folder.parent).values()
-        others = sorted({*whole} - stays, key=lambda one: (one / MANIFEST).stat().st_mtime_ns, reverse=True)
-        stays |= {*others[: max(0, (limit or len(others)) - len(stays))]}
-        for one in {*_checkpoints(folder.parent).values()} - stays if limit else ():
-            (one / MANIFEST).unlink(missing_ok=True)  # first: what is left of it does not count
-            shutil.rmtree(one)
+        others = {*_checkpoints(folder.parent).values()} - stays if limit else ()
+        for one in sorted(others, key=_time_of_seal, reverse=True):
+            if len(stays) < (limit or 0) and not damage(one):
+                stays.add(one)
+            else:
+                (one / MANIFEST).unlink(missing_ok=True)  # first: what is left of it does not count
+                shutil.rmtree(one)
     trainer.accelerator.wait_for_everyone()
 
 
@@ -93,10 +91,12 @@ def resumable_checkpoint(
     """
     if not asked:
         return None
-    found: Path | None = Path(str(asked))
     if str(asked).lower() == "true":
         found = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps) or last_whole_checkpoint(output_dir)
-    wrong = "it has no whole checkpoint" if found is None else damage(found, contents=True)
+        wrong = "" if found else "there is no whole checkpoint"
+    else:
+        found = Path(str(asked))
+        wrong = damage(found, contents=True)
     if found is None or wrong:
         raise UserError(f"{found or output_dir}: {wrong}; train without resuming, or give another folder")
     saved = read_manifest(found)
@@ -108,13 +108,12 @@ def resumable_checkpoint(
             f"{steps_per_rollout} divides, and save (save_steps, or eval_steps of the best) at multiples"
         )
     # Transformers would begin the optimizer again, and DeepSpeed finds out in one process after another.
-    launches = [(one.get("divided_by"), one.get("processes")) for one in (saved, facts)]
-    (by, _), (now, _) = launches
-    if by != now or (by == "DEEPSPEED" and launches[0] != launches[1]):
-        was, here = (f"{each or 'no engine'} on {count} processes" for each, count in launches)
+    was, now = ((one.get("divided_by"), one.get("processes")) for one in (saved, facts))
+    if was[0] != now[0] or (was[0] == "DEEPSPEED" and was != now):
         raise UserError(
-            f"{found} was saved with {was}, and this launch has {here}; resume as it was saved, or begin a new run "
-            "with the model that it holds (of DeepSpeed's, zero_to_fp32.py in that folder writes it)"
+            f"{found} was saved with {was[0] or 'no engine'} on {was[1]} processes, and this launch has "
+            f"{now[0] or 'no engine'} on {now[1]}; resume as it was saved, or begin a new run with the model that it "
+            "holds (of DeepSpeed's, zero_to_fp32.py in that folder writes it)"
         )
     check_base(found, saved.get("base"), facts.get("base"))
     if not saved.get("saves_optimizer"):
@@ -124,6 +123,11 @@ def resumable_checkpoint(
 
 def _is_an_end(step: int, steps_per_rollout: int, max_steps: int) -> bool:
     return step % steps_per_rollout == 0 or 0 < max_steps <= step
+
+
+def _time_of_seal(checkpoint: Path) -> int:
+    manifest = checkpoint / MANIFEST
+    return manifest.stat().st_mtime_ns if manifest.is_file() else 0
 
 
 def _checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
