@@ -111,7 +111,8 @@ def test_trains_with_options_of_trl(tmp_path: Path, name: str) -> None:
     assert name == "precision" or not any(torch.equal(value, now[key]) for key, value in before.items())
     for key, value in RUNS[name].items():
         shown = getattr(trainer.args, key)
-        assert shown == value or key in ("report_to", "logging_strategy", "model_init_kwargs"), key
+        # Checkpoints are deleted by this trainer, when a newer one is whole, and not by Transformers.
+        assert shown == value or key in ("report_to", "logging_strategy", "model_init_kwargs", "save_total_limit"), key
     if name == "rollouts":
         assert (trainer.state.global_step, trainer.args.groups_per_generation) == (4, 8)
     elif name == "evaluation":
