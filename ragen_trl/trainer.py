@@ -719,7 +719,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 self.pictures.save(folder)
             save_play_options(folder, self._tasks.specs, self.args)
             if not _internal_call:  # a checkpoint has more files to come
-                seal(folder, {**self._facts, **provenance()})
+                seal(folder, {**self._facts, **provenance()}, "*")  # the output folder has checkpoints beside the model
 
     # Weights
 

@@ -87,7 +87,7 @@ def _finish(path: Path) -> None:
     mask = os.umask(0o077)
     os.umask(mask)
     with suppress(OSError):  # file systems without modes
-        path.chmod(0o666 & ~mask)
+        path.chmod(path.stat().st_mode & 0o111 | 0o666 & ~mask)
     with path.open("r+b") as file:
         os.fsync(file.fileno())
 
@@ -105,9 +105,9 @@ def unseal(folder: Path, facts: Mapping[str, Any]) -> None:
     clear(folder, MANIFEST)
 
 
-def seal(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write the ``manifest.json`` of a finished folder, ``facts`` in it, when all its files are on the disk."""
-    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+def seal(folder: Path, facts: Mapping[str, Any], files: str = "**/*") -> None:
+    """Write the ``manifest.json`` of a finished folder, ``facts`` in it, when all its ``files`` are on the disk."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.glob(files)) if path.is_file()]
     names = [name for name in names if name != MANIFEST]
     for name in names:
         _finish(folder / name)

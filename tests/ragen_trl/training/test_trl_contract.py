@@ -17,7 +17,7 @@ from ragen_trl import StarPOTrainer, trl_seams
 from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_calls import with_positions
-from ragen_trl.system.atomic import read_manifest, seal
+from ragen_trl.system.atomic import damage, read_manifest, seal
 from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.launch import load_weights
 from ragen_trl.trl_seams import check_seams, last_rollout, log_values
@@ -207,9 +207,9 @@ def test_a_manifest_is_the_last_file_of_a_checkpoint_whose_weights_can_be_put_ba
             assert folder == tmp_path / f"checkpoint-{self.state.global_step}"
             saved.append(parameters(self))
 
-    def listing(found: Path, facts: dict[str, Any]) -> None:
+    def listing(found: Path, facts: dict[str, Any], *files: str) -> None:
         there.append({path.name for path in tmp_path.glob("checkpoint-*")})
-        seal(found, facts)
+        seal(found, facts, *files)
 
     there: list[set[str]] = []
     monkeypatch.setattr("ragen_trl.training.checkpoints.seal", listing)
@@ -225,6 +225,8 @@ def test_a_manifest_is_the_last_file_of_a_checkpoint_whose_weights_can_be_put_ba
     assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= files.keys()
     assert {oct(path.stat().st_mode & 0o777) for path in files.values()} == {"0o640"}
     assert any(not torch.equal(value, saved[1][name]) for name, value in parameters(trainer).items())
+    trainer.save_model()  # beside the checkpoints
+    assert damage(tmp_path) == "" and not any("/" in name for name in read_manifest(tmp_path)["files"])
     load_weights(trainer, folder)
     assert all(torch.equal(value, saved[1][name]) for name, value in parameters(trainer).items())
     assert trainer.state.global_step == 3  # the optimizer and the step stay
