@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Mapping
@@ -184,5 +185,5 @@ class StopOnInterrupt(TrainerCallback):
             return
         for stream in (sys.stdout, sys.stderr):  # the terminal is gone: what is written to it would fail
             with suppress(OSError, ValueError):
-                if stream.isatty():
+                if stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):  # it is no longer a terminal to ``isatty``
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
