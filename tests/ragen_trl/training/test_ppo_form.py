@@ -109,7 +109,7 @@ def test_in_warm_up_the_policy_has_no_gradient_where_every_step_is_taken(
     class Moments(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             kept = trainer.optimizer.state_dict()["state"].values()
-            moments.append(max(float(one["exp_avg"].abs().max()) for one in kept))
+            moments.append(max((float(one["exp_avg"].abs().max()) for one in kept), default=0.0))
 
     trainer.add_callback(Moments())
     trainer.train()
