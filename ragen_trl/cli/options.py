@@ -16,6 +16,7 @@ import yaml
 from trl import GRPOConfig, TrlParser
 
 from ragen_envs import EnvError, make_named
+from ragen_trl.config.names import check_names
 from ragen_trl.config.options import (
     MANNER,
     ApiArguments,
@@ -60,9 +61,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 
     def take(self, given: Mapping[str, Any]) -> None:
         """Take defaults from a file; `OptionError` for a name that is no option."""
-        unknown = sorted(given.keys() - {action.dest for action in self._actions})
-        if unknown:
-            raise OptionError(f"the config file has {', '.join(unknown)}, which is no option here; --help lists ours")
+        check_names("the config file has", given, {action.dest for action in self._actions})
         self.set_defaults_with_config(**given)
 
     def read(self, words: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -71,8 +70,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
         Raises `OptionError` for what nobody knows or can use.
         """
         found, unknown = self.parse_known_args(list(words))
-        if unknown:
-            raise OptionError(f"there is no option {unknown[0].partition('=')[0]}; --help lists ours")
+        check_names("there is no option", [word.partition("=")[0] for word in unknown[:1]], self._option_string_actions)
         try:
             parsed = tuple(self.parse_dict(dict(vars(found))))
         except (ValueError, TypeError, ImportError) as error:
@@ -96,8 +94,7 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
     recorded = load_play_options(chosen["model"], [name for name in _DECIDING if chosen[name]])
     usual = {"env": recorded.get("env", ModelArguments.env), "algo": ModelArguments.algo, "advantage": "group"}
     env, algo, advantage = (str(chosen[name] or usual[name]) for name in ("env", "algo", "advantage"))
-    if algo not in ALGORITHMS:
-        raise OptionError(f"algo is {algo!r}; choose one of {', '.join(ALGORITHMS)}")
+    check_names("there is no algo", [algo], ALGORITHMS)
     if recorded.get("env") != env:
         recorded.pop("env_kwargs", None)
 

@@ -109,6 +109,11 @@ class TaskOptions:
     max_actions_per_turn: int = option(5, "Actions executed per reply; more are dropped.", "[1, 1e9]")
     max_actions: int = option(10, "Actions per trajectory.", "[1, 1e9]")
     format_penalty: float = option(-0.1, "Reward of a turn with an unreadable reply or invalid action.", "(-inf, 0]")
+    instruction: str | None = option(None, "The task in words; unset: the environment's own, or its docstring.")
+    actions: list[str] | None = option(None, "Names of the valid actions; unset: the environment's own, or free text.")
+    success_return: float | None = option(
+        None, "Return from which an episode is a success; unset: what the environment reports in its info."
+    )
 
 
 @dataclass

@@ -1,13 +1,18 @@
 """Options on the command line, in a file, and in a folder from elsewhere, which says how it plays and runs nothing."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from trl import GRPOConfig
 
+from ragen_envs import EnvError
 from ragen_trl.cli.options import options_as_yaml, parse, read_plan
+from ragen_trl.config import names
+from ragen_trl.config.names import check_early, names_of_trl
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.recipes import read_options
 from ragen_trl.errors import OptionError
@@ -24,8 +29,8 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
 @pytest.mark.parametrize(
     ("argv", "given", "words"),
     [
-        (["--max_stpes", "3"], {}, "there is no option --max_stpes"),
-        ([], {"max_stpes": 3}, "the config file has max_stpes"),
+        (["--max_stpes", "3"], {}, "there is no option --max_stpes; did you mean --max_steps?"),
+        ([], {"max_stpes": 3}, "the config file has max_stpes; did you mean max_steps?"),
         ([], {"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "starpo"], {"beta1": 0.3}, "the config file has beta1"),
@@ -37,6 +42,34 @@ def test_a_wrong_option_is_named(argv: list[str], given: dict[str, Any], words: 
     with pytest.raises(OptionError) as caught:
         read(argv, **given)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "given", "words"),
+    [
+        (["--max-step=3"], {}, "there is no option --max_step; did you mean --max_steps?"),
+        (["--seed", "3"], {"environments": {"ragen/Bandit-v0": {"max_turn": 1}}}, "max_turn; did you mean max_turns?"),
+        (["--algo", "starpo-x"], {}, "algo cannot be starpo-x; did you mean starpo-s?"),
+        ([], {"advantage": "gea"}, "advantage cannot be gea; did you mean gae?"),
+        (["--env", "ragen/Sobokan-v0"], {}, "Did you mean: `Sokoban`?"),
+        (["--env=json:Sokoban-v9"], {}, "json:Sokoban-v9 cannot be made"),
+    ],
+)
+def test_a_name_that_nothing_knows_is_found_before_torch_is_loaded(
+    argv: list[str], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((OptionError, EnvError)) as caught:
+        check_early(argv, given)
+    assert words in str(caught.value)
+
+
+def test_the_first_look_refuses_nothing_that_the_parser_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names_of_trl() == {option.name for option in fields(GRPOConfig)}
+    words = ["--no_use_vllm", "--model", "a", "--env", "ragen_envs:ragen/Bandit-v0", "--help", "-h"]
+    check_early(words, {"algorithms": {"starpo-s": {"beta1": 1}}, "vllm_mode": "server"})
+    monkeypatch.setattr(names, "_OF_TRL", ("trl/trainer/grpo_config.py",))  # the class below it is elsewhere
+    assert names_of_trl() == set()
+    check_early(["--of_a_newer_trl", "3"], {"of_a_newer_trl": 3})
 
 
 def test_values_of_a_file_get_the_types_of_their_options() -> None:
