@@ -25,6 +25,7 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_probability
 from ragen_envs.errors import EnvError
 from ragen_envs.text_env import NoOracleError, TextEnv, allowed_actions
+from ragen_envs.turns import AgentTurns
 
 TextGym = gymnasium.Env[str, str]
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
@@ -40,6 +41,8 @@ def best_action(env: TextGym, actions_left: int) -> str:
 
 def random_action(env: TextGym, rng: np.random.Generator) -> str:
     """A uniformly random valid action; `NoOracleError` if an environment of free text does not say how to draw one."""
+    if isinstance(env, AgentTurns) and not isinstance(env.unwrapped, TextEnv) and env.actions:  # names from its caller
+        return env.actions[rng.integers(len(env.actions))]
     return str(_method(env, "random_action")(rng))
 
 

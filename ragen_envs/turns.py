@@ -1,5 +1,7 @@
 """AgentTurns: one model reply in, the next user message out. Every message is written here."""
 
+import inspect
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -55,7 +57,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
     | key | meaning |
     |---|---|
-    | `success` | from the environment; False if it does not report it |
+    | `success` | from the environment, or by `success_return`; False, with a warning, if neither says it |
     | `turn` | number of turns taken |
     | `actions` | executed actions of this turn, as the environment spells them |
     | `invalid_actions` | actions that are unknown or that the environment called invalid, as written |
@@ -85,14 +87,16 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         max_actions: Actions executed per episode, at least 1; fewer where a limit of the environment is smaller.
         think: Whether a reply has a thought before its answer.
         format_penalty: Reward added to a bad turn, at most 0.
-        instruction: Task shown in the first message; by default the environment's own.
-        actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
+        instruction: Task shown in the first message; by default the environment's own, else its class's docstring up to
+            a section like ``Args:``.
+        actions: Names of the valid actions, or ``()`` for free text; by default the environment's own, else free text.
         observation: "text", or "image" for a picture of the state in every message.
         image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`render.on_square`).
+        success_return: The environment's return from which an episode counts as a success, instead of what it reports.
 
     Raises:
-        ValueError: If a number is out of range, a space is not text, `env` is not a `TextEnv` and `instruction` or
-            `actions` is missing, or a picture is wanted of an environment that draws none.
+        ValueError: If a number is out of range, a space is not text, nothing says the task, or a picture is wanted of
+            an environment that draws none.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         actions: Sequence[str] | None = None,
         observation: str = "text",
         image_size: int = 168,
+        success_return: float | None = None,
     ) -> None:
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         for limit, number in limits.items():
@@ -115,8 +120,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         check_flags(think=think)
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
-        if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
-            raise ValueError(f"{env.unwrapped} is not a TextEnv; pass instruction= and actions= (() for free text)")
+        if not isinstance(env.unwrapped, TextEnv):
+            instruction, actions = instruction or _docstring(env.unwrapped), actions or ()
         check_choice("observation", observation, ("text", "image"))
         check_integer("image_size", image_size, 28, "leaves nothing to see")
         if observation == "image" and not getattr(env.unwrapped, "draws_pictures", True):
@@ -125,13 +130,14 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             wanted = "an environment that draws itself, made with render_mode='rgb_array'"
             raise ValueError(f"observation='image' needs {wanted}; {env.unwrapped} has {env.render_mode!r}")
         words = {"think": think, "format_penalty": format_penalty, "instruction": instruction, "actions": actions}
-        pictures = {"observation": observation, "image_size": image_size}
+        pictures = {"observation": observation, "image_size": image_size, "success_return": success_return}
         gymnasium.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **limits, **words, **pictures)
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = limits.values()
         self.format_penalty = float(format_penalty)
         self.reply_format: ReplyFormat | CallFormat = ReplyFormat(think)
         self.observation, self.image_size, self._instruction = observation, image_size, instruction
+        self.success_return = success_return
         self._actions = None if actions is None else tuple(actions)
         messages = self._message_space()
         self.observation_space = messages
@@ -140,12 +146,13 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             self.observation_space = gymnasium.spaces.Dict({"image": picture, "text": messages})
         self.action_space = type(messages)(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self._message: str | None = None
-        self._actions_used, self._most = 0, max_actions
+        self._actions_used, self._most, self._return = 0, max_actions, 0.0
 
     def _message_space(self) -> gymnasium.spaces.Text:
-        space = self.env.observation_space
-        if not isinstance(space, gymnasium.spaces.Text):
-            raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
+        space, taken = self.env.observation_space, self.env.action_space
+        if not isinstance(space, gymnasium.spaces.Text) or not isinstance(taken, gymnasium.spaces.Text):
+            wanted = f"write a TextEnv that owns {self.unwrapped} and speaks for it"
+            raise ValueError(f"observations are {space} and actions {taken}, but both have to be text; {wanted}")
         names = ", ".join(self.actions or ())
         charset = space.character_set.union(TEXT_CHARSET, self.instruction, names)
         # The names are listed once and may be shown in examples. Those of another episode may be longer: an environment
@@ -193,7 +200,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode with the environment's `seed` and `options`; returns the first user message and info."""
         self._observation, self._env_info = self.env.reset(seed=seed, options=options)
-        self._turns_taken = self._actions_used = 0
+        self._turns_taken, self._actions_used, self._return = 0, 0, 0.0
         self._most = self.actions_left  # in all: `max_actions`, or a smaller limit of the environment
         self._terminated = self._env_truncated = self._truncated = False
         self._limit = ""
@@ -254,15 +261,23 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         before = self._observation
         self._observation, reward, self._terminated, self._env_truncated, self._env_info = self.env.step(name)
         turn.env_reward += float(reward)
+        self._return += float(reward)
         if not self._env_info.get("action_is_valid", True):
             turn.invalid.append(text)
             return
-        if self._terminated and "success" not in self._env_info:
-            gymnasium.logger.warn(f"{self.unwrapped} ended without 'success' in its info, which counts as a failure")
+        if self._terminated and self.success_return is None and "success" not in self._env_info:
+            told = f"{type(self.unwrapped).__name__} ended without 'success' in its info, which counts as a failure"
+            gymnasium.logger.warn(f"{told}; put it there, or give the return of a solved episode as success_return")
         self._actions_used += 1
         turn.actions.append(name)
         turn.rewards.append(float(reward))
         turn.is_effective |= bool(self._env_info.get("action_is_effective", self._observation != before))
+
+    @property
+    def _is_success(self) -> bool:
+        if self.success_return is None:
+            return bool(self._env_info.get("success", False))
+        return self._turns_taken > 0 and self._return >= self.success_return
 
     def _reached_limit(self) -> str:
         if self._env_truncated or self.actions_left == 0:
@@ -315,7 +330,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     def _info(self, turn: TurnRecord) -> dict[str, Any]:
         return {
             **self._env_info,
-            "success": bool(self._env_info.get("success", False)),
+            "success": self._is_success,
             "turn": self._turns_taken,
             "actions": tuple(turn.actions),
             "invalid_actions": tuple(turn.invalid),
@@ -333,3 +348,11 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             "limit_is_told": self._is_told(),
             "state": self._observation,
         }
+
+
+def _docstring(env: gymnasium.Env[Any, Any]) -> str:
+    """What the docstring of an environment's own class says before a section such as ``Args:``."""
+    text = re.split(r"\n\s*\w+:\s*\n", inspect.cleandoc(type(env).__doc__ or ""))[0].strip()
+    if not text:
+        raise ValueError(f"{env} says nowhere what its task is: its class has no docstring; pass instruction=")
+    return text

@@ -42,10 +42,10 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unique_names, unlike_recorded
+from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
-from ragen_trl.rollout.tasks import EnvLike, Tasks
+from ragen_trl.rollout.tasks import EnvLike, Tasks, reset_options
 from ragen_trl.system.atomic import seal
 from ragen_trl.system.processes import on_main, one_writer
 from ragen_trl.system.provenance import provenance
@@ -79,7 +79,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             `Trajectory`.
         callbacks: As in TRL, and so are ``optimizers``, ``peft_config`` and ``quantization_config``.
         train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
-            ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
+            ``kwargs`` (of ``gymnasium.make``). All others reach the reward functions and the environment's
+            ``reset(options=…)``, of a ``TextEnv`` those in its ``option_names``.
         eval_dataset: Your own start states for evaluation during training, described in the same way; instead of
             ``num_eval_seeds``.
         reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
@@ -417,15 +418,15 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Play a rollout's rows, or those of its extra rollout ``attempt``, on all processes, and reward all of it."""
         began = time.perf_counter()
         first = self.accelerator.process_index * len(rows)
-        which = [0, attempt] if attempt else []
+        entropy, which = [self.args.seed, True, self.state.global_step], [0, attempt] if attempt else []
         # A group shares the start state of its rows; every trajectory has its own outcome and sampling seed.
         starts = [
-            Start.drawn(row["seed"], [self.args.seed, True, self.state.global_step, row["seed"], first + index, *which])
+            Start.drawn(row["seed"], [*entropy, row["seed"], first + index, *which], reset_options(row))
             for index, row in enumerate(rows)
         ]
         played = self._played(rows, starts)
         seconds = time.perf_counter() - began
-        known = self._tasks.names
+        known = self._tasks.metric_names[: len(self._tasks.specs)]
         rollout, logged = self._rewarded(rows, played, self.num_generations, known)
         figures = metrics.rollout_figures(rollout, known, self.reward_func_names, self.args.scale_rewards)
         if not attempt:
@@ -679,11 +680,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         began = time.perf_counter()
         size = self.num_generations_eval
         rows = [dict(row) for row in dataset for _ in range(size)]
-        names, parts = unique_names(self._tasks.evaluated), list[RolloutBatch]()
+        given = [reset_options(row) for row in rows]
+        names, parts = self._tasks.metric_names, list[RolloutBatch]()
         for first in range(0, len(rows), at_once):
             places = range(first, min(first + at_once, len(rows)))
             starts = [
-                Start.drawn(rows[place]["seed"], [self.args.seed, False, 0, rows[place]["seed"], place])
+                Start.drawn(rows[place]["seed"], [self.args.seed, False, 0, rows[place]["seed"], place], given[place])
                 for place in places
             ]
             part, logged = self._play_together([rows[place] for place in places], starts, names)

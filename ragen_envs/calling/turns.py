@@ -122,7 +122,8 @@ class ToolTurns(AgentTurns):
 
     Args:
         env: The environment; the unwrapped one is a `ToolEnv`.
-        max_turns, max_actions_per_turn, max_actions, format_penalty: As of `AgentTurns`; a call is an action.
+        max_turns, max_actions_per_turn, max_actions: As of `AgentTurns`; a call is an action.
+        format_penalty, success_return: As of `AgentTurns`.
         think: Whether a reply has a thought in ``<think>`` tags before its calls.
         call_format: The form that `format_reply` writes, one of `CALL_FORMATS`; it may be set later.
 
@@ -140,6 +141,7 @@ class ToolTurns(AgentTurns):
         think: bool = False,
         format_penalty: float = -0.1,
         call_format: str = "tags",
+        success_return: float | None = None,
     ) -> None:
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, ToolEnv):
@@ -147,6 +149,7 @@ class ToolTurns(AgentTurns):
         check_choice("call_format", call_format, CALL_FORMATS)
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         shared: dict[str, Any] = {**limits, "think": think, "format_penalty": format_penalty}
+        shared["success_return"] = success_return
         # First, so that these arguments are recorded and not those of `AgentTurns`.
         gymnasium.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **shared, call_format=call_format)
         super().__init__(env, **shared)

@@ -33,6 +33,7 @@ from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.tasks import reset_options
 from ragen_trl.system.atomic import read_json, reading, write_atomically
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.reference import Reference
@@ -128,7 +129,7 @@ class AStarPOTrainer(StarPOTrainer):
             "env": spec.label if isinstance(spec.env, str) else f"{spec.label} {task}",
             "env_kwargs": dict(spec.kwargs),
             "rewards": list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)),
-            "columns": self._tasks.digest_of_columns(task) if self._extra else "",
+            "columns": self._tasks.digest_of_columns(task),
             "force_reply_prefix": self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else "",
             "chat_template": str(self.tokenizer.chat_template),
         }
@@ -136,7 +137,10 @@ class AStarPOTrainer(StarPOTrainer):
     def _play_reference(self, task: int, requests: list[Request]) -> list[Sample]:
         """Play the reference on all processes together; its outcomes do not depend on the seed of a run."""
         rows = [self._tasks.row(task, seed) for seed, _ in requests]
-        starts = [Start.drawn(seed, (seed, index, _REFERENCE_PLAY)) for seed, index in requests]
+        starts = [
+            Start.drawn(seed, (seed, index, _REFERENCE_PLAY), reset_options(row))
+            for (seed, index), row in zip(requests, rows, strict=True)
+        ]
         with self.reference.model() as model:
             rollout, _ = self._play_together(rows, starts, self._tasks.names)
             if not self._reference_is_checked:  # by one pass of rows from all over, before hours of play

@@ -41,6 +41,8 @@ EnvMaker = Callable[[], gymnasium.Env[str, str]]
 
 _OPTIONS = ("env", "env_kwargs", *LIMITS, *MANNER)
 """What ``play.json`` records: where a model plays and how."""
+_SHARED = ("max_turns", "max_actions_per_turn", "max_actions", "format_penalty", "success_return")
+"""Options that are arguments of ``AgentTurns`` and ``ToolTurns`` alike."""
 _READ = (*option_names(TokenOptions), "think", "stop_at_answer", "system_prompt", "force_reply_prefix")
 """Options that decide what a model reads and how its replies are read."""
 
@@ -97,6 +99,11 @@ def env_specs(
     kwargs = json_object("env_kwargs", args.env_kwargs)
     if not listed:
         raise OptionError("the list of environments is empty; name at least one")
+    if len(listed) > 1 and (args.instruction or args.actions):
+        raise OptionError(
+            f"instruction is {args.instruction!r} and actions {args.actions!r}, which are for a single environment; "
+            "with several, write the docstring of each"
+        )
     if kwargs and (len(listed) > 1 or isinstance(listed[0], EnvSpec)):
         raise OptionError(
             f"env_kwargs is {kwargs}, which is for a single id; with several environments or a spec, give each its "
@@ -131,7 +138,8 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
         kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
     Raises:
-        OptionError: If ``env`` is a function and there are keyword arguments, or ``observation`` is not for ``env``.
+        OptionError: If ``env`` is a function and there are keyword arguments, or makes an ``AgentTurns`` with other
+            limits than ``args``, or ``observation`` is not for ``env``.
     """
     if kwargs is None:
         kwargs = json_object("env_kwargs", args.env_kwargs)
@@ -142,16 +150,18 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
     else:
         made = spec.env()
     if isinstance(made, AgentTurns):
-        if made.observation != args.observation:
-            raise OptionError(
-                f"observation is {args.observation!r}, but env makes an AgentTurns with {made.observation!r}; give "
-                "both the same"
-            )
+        own = {"think": made.reply_format.think, **{name: getattr(made, name) for name in (*_SHARED, "observation")}}
+        for name, value in own.items():
+            if value != (wanted := getattr(args, name)):
+                raise OptionError(
+                    f"{name} is {wanted!r} in args, but {spec.label} makes an AgentTurns with {value!r}; give both the "
+                    "same, or let it return the environment without AgentTurns"
+                )
         return made
-    shared = ("max_turns", "max_actions_per_turn", "max_actions", "think", "format_penalty")
-    limits: dict[str, Any] = {name: getattr(args, name) for name in shared}
+    limits: dict[str, Any] = {name: getattr(args, name) for name in ("think", *_SHARED)}
     if not isinstance(made.unwrapped, ToolEnv):
-        return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
+        limits |= {name: getattr(args, name) for name in ("instruction", "actions", "observation", "image_size")}
+        return AgentTurns(made, **limits)
     if sees:
         raise OptionError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
     return ToolTurns(made, **limits)

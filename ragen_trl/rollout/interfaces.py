@@ -1,7 +1,7 @@
 """What a rollout needs of an environment and of a policy, and what they say to each other."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 import numpy as np
@@ -32,16 +32,21 @@ Renew = Callable[[TurnEnv, Failure], TurnEnv]
 
 @dataclass(frozen=True)
 class Start:
-    """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling."""
+    """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling.
+
+    ``options`` go to the environment's ``reset``, in a ``TextEnv`` those that its ``option_names`` has.
+    """
 
     seed: int
     outcome_seed: int | None = None
     sampling_seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def drawn(cls, seed: int, entropy: Sequence[int]) -> "Start":
+    def drawn(cls, seed: int, entropy: Sequence[int], options: Mapping[str, Any] | None = None) -> "Start":
         """The start state of ``seed``, with an outcome seed and a sampling seed that ``entropy`` fixes."""
-        return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())
+        outcome_seed, sampling_seed = np.random.SeedSequence(entropy).generate_state(2).tolist()
+        return cls(seed, outcome_seed, sampling_seed, options or {})
 
 
 @dataclass(frozen=True)

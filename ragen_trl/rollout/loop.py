@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from ragen_envs import EnvError
+from ragen_envs import AgentTurns, EnvError, TextEnv
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
@@ -157,8 +157,12 @@ def _begun(
 
 
 def _reset(env: TurnEnv, start: Start) -> Outcome:
-    options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
-    observation, info = env.reset(seed=start.seed, options=options)
+    options = dict(start.options)
+    if isinstance(env, AgentTurns) and isinstance(env.unwrapped, TextEnv):  # which refuses what it does not know
+        options = {name: value for name, value in options.items() if name in env.unwrapped.option_names}
+    if start.outcome_seed is not None:
+        options["outcome_seed"] = start.outcome_seed
+    observation, info = env.reset(seed=start.seed, options=options or None)
     return Outcome.of(observation, info).checked(f"{env}, reset(seed={start.seed})")
 
 

@@ -23,7 +23,7 @@ EnvLike = str | EnvMaker | EnvSpec
 # TRL needs a prompt column. The trainer replaces it by the environment's first message once that has been played.
 _EMPTY_PROMPT = [{"role": "user", "content": ""}]
 # Columns that say which start state a row is. `env_index` is the trainer's: a function cannot be found by a text.
-_OF_START_STATES = ("env", "seed", "kwargs", "prompt", "env_index")
+_OF_START_STATES = ("env", "seed", "kwargs", "env_index")
 REFILL_ATTEMPTS = 64  # extra rollouts that one rollout may have
 
 
@@ -31,11 +31,12 @@ class Tasks:
     """The environments of a run and its start states, one row per training group, from ``env`` or a user's ``dataset``.
 
     A data set has the columns ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` of ``gymnasium.make`` as
-    JSON. Its rows are played in their order, then again and again, each time in an order drawn from ``args.seed``.
+    JSON; all others reach the environment's ``reset(options=…)`` and the reward functions. Its rows are played in their
+    order, then again and again, each time in an order drawn from ``args.seed``.
 
     Attributes:
         specs: The environments, in an order that all processes share.
-        names: Their names, all different, for metrics.
+        names: Their names, all different.
         evaluated: The same, and after them those that only evaluation plays; ``env_index`` of a row is a place here.
         rows: What is trained on, one row per group in the order of play: the columns above, ``prompt``, ``env_index``.
     """
@@ -65,6 +66,15 @@ class Tasks:
             self.rows = self._made_up(seeds.training_starts(args, len(self.specs), hardness))
         self.names, self.evaluated = unique_names(self.specs), self.specs
 
+    @property
+    def metric_names(self) -> list[str]:
+        """A name for metrics of each of ``evaluated``; rows of a data set are known by the id alone."""
+        of_run = [] if self._from_dataset else self.names
+        by_row, labels = self.evaluated[len(of_run) :], dict[str, set[str]]()
+        for spec in by_row:
+            labels.setdefault(spec.name, set()).add(spec.label)
+        return [*of_run, *(spec.name if len(labels[spec.name]) == 1 else spec.label for spec in by_row)]
+
     def starts(self) -> dict[int, list[int]]:
         """Seeds of all different start states, by the index of their environment, in the order of the rows."""
         found: dict[int, list[int]] = {}
@@ -81,8 +91,7 @@ class Tasks:
 
         `OptionError` if a start state has other columns in another row: its V* could only be of one of them.
         """
-        own = [name for name in self.rows.column_names if name not in _OF_START_STATES]
-        if not own:
+        if not (own := list(reset_options(self.rows[0]))):
             return ""
         texts: dict[int, str] = {}
         for (env, seed), row in zip(self._starts, self.rows.select_columns(own), strict=True):
@@ -90,7 +99,7 @@ class Tasks:
             if env == task and texts.setdefault(seed, text) != text:
                 raise OptionError(
                     f"train_dataset has seed {seed} of {self.names[task]} in two rows with different {own}, which "
-                    "reward functions read; A*-PO has one value for each start state: use another seed"
+                    "environments and reward functions read; A*-PO has one value for each start state: use another seed"
                 )
         return hashlib.sha256("\n".join(texts[seed] for seed in sorted(texts)).encode()).hexdigest()
 
@@ -157,6 +166,12 @@ class Tasks:
         return _with_environments(Dataset.from_dict(columns), [env for env, _ in starts], self.specs)
 
 
+def reset_options(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says beside its start state, for the environment's ``reset(options=…)``: the user's columns."""
+    kept = {name: value for name, value in row.items() if name not in _OF_START_STATES}
+    return {name: value for name, value in kept.items() if (name, value) != ("prompt", _EMPTY_PROMPT)}
+
+
 def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
     """The difficulty of an environment's start state by its seed, remembered."""
     turns = make_turns(spec.env, args, spec.kwargs)
@@ -197,12 +212,13 @@ def _described(
         if places.setdefault(spec.key, len(specs)) == len(specs):
             specs.append(spec)
         indices.append(places[spec.key])
-    rows = dataset.remove_columns([name for name in ("prompt", "kwargs", "env_index") if name in columns])
+    rows = dataset.remove_columns([name for name in ("kwargs", "env_index") if name in columns])
     return _with_environments(rows, indices, specs), specs
 
 
 def _with_environments(rows: Dataset, indices: Sequence[int], specs: Sequence[EnvSpec]) -> Dataset:
-    rows = rows.add_column("prompt", [_EMPTY_PROMPT] * len(rows))
+    if "prompt" not in rows.column_names:
+        rows = rows.add_column("prompt", [_EMPTY_PROMPT] * len(rows))
     rows = rows.add_column("kwargs", [specs[index].key[1] for index in indices])
     return rows.add_column("env_index", list(indices))
 

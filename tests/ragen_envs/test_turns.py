@@ -178,6 +178,19 @@ def test_the_picture_is_the_rendered_state_and_the_text_has_no_map() -> None:
     assert message["text"].startswith("Turn 2 of 5\n")
 
 
+def test_any_environment_of_text_plays_by_its_docstring_and_by_a_return_that_is_success() -> None:
+    env = AgentTurns(Poem(), think=False, success_return=2.5)
+    message, info = env.reset(seed=0)
+    assert message.startswith('Not ours: free text, a point for each word, solved by the word "end".\nLimits')
+    assert not info["success"] and env.actions is None
+    assert [env.step(answer(words))[4]["success"] for words in ("to be", "or", "not")] == [False, True, True]
+    with pytest.raises(ValueError, match="says nowhere what its task is"):
+        AgentTurns(type("Silent", (Poem,), {})())
+    numbers = type("Numbers", (Poem,), {"__doc__": "Count.", "action_space": gymnasium.spaces.Discrete(2)})
+    with pytest.raises(ValueError, match=r"actions Discrete\(2\), but both"):
+        AgentTurns(numbers())
+
+
 def test_an_end_without_a_word_on_success_is_a_failure_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Poem, "step", lambda env, action: ("", 1.0, True, False, {}))
     env = AgentTurns(Poem(), instruction="Go.", actions=())

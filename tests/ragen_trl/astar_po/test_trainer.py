@@ -266,7 +266,7 @@ def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -
     astar(tmp_path / "run", **options).train()
     changes: list[tuple[dict[str, Any], str]] = [
         ({"beta1": 0.05}, "differ in beta1;"),
-        ({"format_penalty": -0.5}, "differ in format_penalty of "),
+        ({"max_reply_length": 3}, "differ in max_reply_length of "),
         ({"model": small_model(7)}, "checkpoint-1 belongs to a run with another reference; make the"),
     ]
     for changed, words in changes:

@@ -146,6 +146,7 @@ def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
         "context": "actions_so_far", "stop_at_answer": True, "think": False, "max_reply_length": 9,
         "max_completion_length": 9, "system_prompt": "s", "cut_penalty": -0.9,
         "chat_template_kwargs": {"enable_thinking": False}, "observation": "image", "image_size": 84,
+        "instruction": "Go.", "actions": ["a"], "success_return": 1.0,
     }  # fmt: skip
     # env_kwargs come with the environment, and the forced prefix as `reply_prefix`.
     options = {*option_names(TaskOptions), *option_names(MannerOptions)} - {"env_kwargs", "force_reply_prefix"}
@@ -210,13 +211,12 @@ def test_both_stages_and_exchanged_starts_have_the_columns_of_their_own_row(tmp_
         assert seed - 10_000.0 < values.starts[seed].mean < seed - 9_999.0
 
 
-def test_a_start_state_with_two_rows_of_columns_is_refused_where_rewards_read_them(tmp_path: Path) -> None:
+def test_a_start_state_with_two_rows_of_columns_is_refused(tmp_path: Path) -> None:
     """Regression: V* was silently of the first row's columns."""
 
     def bonus(bonus: list[float], **_: Any) -> list[float]:
         return bonus
 
     twice = {"seed": [*SEEDS[1:], SEEDS[1]], "bonus": [0.0] * 7 + [1.0]}
-    make(tmp_path, twice).estimate_values()  # no reward function reads them
     with pytest.raises(OptionError, match="seed 10001 of Bandit-v0 in two rows with different \\['bonus'\\]"):
         make(tmp_path, twice, reward_funcs=[bonus]).estimate_values()

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from datasets import Dataset
@@ -103,6 +104,38 @@ def test_a_data_set_says_what_is_played_with_what_arguments_and_in_what_order(tm
     assert ["Bandit" in type(env).__name__ for env in envs] == [env == BANDIT for env in rows["env"]]
     assert [env for env in range(8) if rows["env"][env] == LAKE and "slippery" not in envs[env].instruction] == [0, 3]
     assert levels == [one for one in rows["level"] for _ in range(4)]
+    named = [{key for key in row if key.endswith("/success")} for row in trainer.state.log_history[:2]]
+    assert named == [{"FrozenLake-v0/success", "Bandit-v0/success"}] * 2  # not one for each `kwargs`
+
+
+class Secret(gymnasium.Env[str, str]):
+    """Say the word."""
+
+    observation_space = action_space = gymnasium.spaces.Text(99)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.options = options
+        return "?", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "!", 1.0, True, False, {}
+
+
+def test_a_plain_environment_gets_all_columns_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("tests/Secret-v0", Secret)
+    monkeypatch.setitem(gymnasium.registry, "tests/Secret-v0", spec)
+    rows = {"env": ["tests/Secret-v0"] * 4, "seed": [20_001, 20_002, 20_003, 20_004], "word": [*"abcd"]}
+    rows |= {"kwargs": [f'{{"length": {length}}}' for length in range(4)], "prompt": [*"efgh"]}
+    options = {"max_steps": 1, "success_return": 1.0, "instruction": "Guess."}
+    trainer = run(tmp_path, train_dataset=Dataset.from_dict(rows), **options)
+    given = [env.options["word"] + env.options["prompt"] for env in trainer.envs]
+    assert given == [row for row in ("ae", "bf", "cg", "dh") for _ in range(4)]
+    assert all(one.turns[0].observation.startswith("Guess.") for one in trainer.played)
+    assert {one.success for one in trainer.played if one.terminated} <= {True}
 
 
 # Refills

@@ -86,8 +86,16 @@ def small_trainer(
 ) -> StarPOTrainer:
     """A trainer of the small model; ``changes`` are options, or arguments of the trainer."""
     arguments = {name: changes.pop(name) for name in _ARGUMENTS if name in changes}
-    args = config(output_dir=str(folder), **{**SMALL, **changes})
+    args = config(output_dir=str(folder), **{**SMALL, **limits_of(env), **changes})
     return trainer(model or small_model(), env, args, processing_class=TOKENIZER, **arguments)
+
+
+def limits_of(env: Any) -> dict[str, Any]:
+    """The options that say what an environment is played with that comes as an ``AgentTurns``."""
+    maker = env[0] if isinstance(env, list) else env
+    made = maker() if callable(maker) else None
+    named = ("max_turns", "max_actions_per_turn", "max_actions")
+    return {name: getattr(made, name) for name in named} if isinstance(made, AgentTurns) else {}
 
 
 def plain_trainer(folder: Path, reward_funcs: Any, prompts: Sequence[str], **changes: Any) -> GRPOTrainer:
