@@ -23,7 +23,7 @@ from ragen_envs.baselines import (
 )
 from ragen_envs.bridges.openenv import OpenEnvText, openenv_environment
 from ragen_envs.bridges.tau2 import Tau2
-from ragen_envs.bridges.trl_tools import trl_environment
+from ragen_envs.bridges.trl_tools import TrlTask, trl_environment
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.checkout import commit_of
 from ragen_envs.countdown import Countdown
@@ -62,6 +62,7 @@ __all__ = [
     "ToolTurns",
     "Tools",
     "ToyShop",
+    "TrlTask",
     "WebShop",
     "best_action",
     "commit_of",

@@ -57,7 +57,7 @@ class Subject:
         self.horizon = max_actions or default_horizon(self.env, 20)
         self.env.reset(seed=0)
         bare: Any = self.env.unwrapped
-        self.draws_outcomes = isinstance(bare, TextEnv) and "outcome_seed" in bare.option_names
+        self.draws_outcomes = isinstance(bare, TextEnv) and "outcome_seed" in (bare.option_names or ())
         self.actions: tuple[str, ...] = tuple(getattr(bare, "actions", None) or ())
 
     def make(self) -> gymnasium.Env[Any, Any]:

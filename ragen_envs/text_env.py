@@ -76,8 +76,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
-    option_names: ClassVar[tuple[str, ...]] = ("outcome_seed",)
-    """Keys that `reset(options=...)` understands."""
+    option_names: ClassVar[tuple[str, ...] | None] = ("outcome_seed",)
+    """Keys that `reset(options=...)` understands; None for any."""
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
     """Info keys of this environment, with their values (immutable ones) when no action was carried out."""
@@ -219,7 +219,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """
         options = options or {}
         for key in options:
-            if key not in self.option_names:
+            if self.option_names is not None and key not in self.option_names:
                 raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
         if (outcome_seed := options.get("outcome_seed")) is not None:
             outcome_seed = checked_number("outcome_seed", outcome_seed)

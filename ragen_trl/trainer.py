@@ -69,18 +69,18 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     Args:
         model: Path or hub id of a causal language model, or the model itself.
-        env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these. With a list every
-            rollout has groups of all of them, in the shares of ``args.env_weights``. An environment that is not an
-            ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
+        env: A Gymnasium id, a function that makes an environment, a class for TRL's ``environment_factory``, an
+            ``EnvSpec``, or a list of these. With a list every rollout has groups of all of them, in the shares of
+            ``args.env_weights``. What is no ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
         args: The configuration, a ``StarPOConfig`` or ``StarPOSConfig``. It is copied.
         processing_class: The tokenizer; loaded with the model if unset.
         reward_funcs: TRL reward functions to add to the environment's return, also asynchronous ones and reward models;
             weights (``reward_weights``) count the environment's return first. They also get ``trajectory``, a list of
             `Trajectory`.
         callbacks: As in TRL, and so are ``optimizers``, ``peft_config`` and ``quantization_config``.
-        train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
-            ``kwargs`` (of ``gymnasium.make``). All others reach the reward functions and the environment's
-            ``reset(options=…)``, of a ``TextEnv`` those in its ``option_names``.
+        train_dataset: Your own start states: columns ``env`` (id; not with the argument), ``seed`` (else rows are
+            numbered) and, optionally, ``kwargs`` (of ``gymnasium.make``). All others reach the reward functions and
+            the environment's ``reset(options=…)``, of a ``TextEnv`` those in its ``option_names``.
         eval_dataset: Your own start states for evaluation during training, described in the same way; instead of
             ``num_eval_seeds``.
         reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.

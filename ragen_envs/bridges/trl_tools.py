@@ -1,11 +1,13 @@
-"""Lets TRL's own `GRPOTrainer` play an environment by tool calls, through its `environment_factory`.
+"""TRL's `environment_factory`, both ways: TRL's own `GRPOTrainer` plays ours by tool calls, our trainer plays TRL's.
 
 A row of the dataset is one start state; docs/your_own_environment.md has a whole example.
 """
 
+import asyncio
 import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,6 +15,7 @@ import numpy as np
 
 from ragen_envs.arguments import check_limit
 from ragen_envs.baselines import default_turns
+from ragen_envs.calling.env import Judgement, ToolEnv
 from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.turns import AgentTurns
 
@@ -107,3 +110,47 @@ def trl_environment(
     # A group may be spread over processes: each has the rank that torchrun and accelerate give it.
     outcome_seeds = np.random.SeedSequence((outcome_seed, int(os.environ.get("RANK", "0"))))
     return functools.partial(ToolEnvironment, env, max_actions, outcome_seeds)
+
+
+class TrlTask(ToolEnv):
+    """An object that a class for TRL's `environment_factory` makes, as an environment: its methods are the tools.
+
+    Its `reset` gets the columns of the row, as far as it names them or takes all, and `seed`. The task is the last
+    message of the row's `prompt`, and what `reset` returns. After each call and the answer the change of `get_reward`,
+    if there is one, is paid. Success is its attribute `success`, if it has one.
+    """
+
+    option_names = None  # any
+
+    def __init__(self, made: Any) -> None:
+        """Takes the object, which plays one episode at a time."""
+        super().__init__()
+        self._made, self._paid = made, 0.0
+        names = [name for name, _ in inspect.getmembers(type(made), inspect.isfunction) if not name.startswith("_")]
+        self._tools = [getattr(made, name) for name in names if name not in ("reset", "get_reward")]
+
+    @property
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        """Its public methods but `reset` and `get_reward`."""
+        return self._tools
+
+    @property
+    def purpose(self) -> str:
+        """Nothing: the row and `reset` say all."""
+        return ""
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        row, named = {"seed": self._reset_seed, **options}, inspect.signature(self._made.reset).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in named.values()):
+            row = {name: value for name, value in row.items() if name in named}
+        prompt, said, self._paid = options.get("prompt") or "", self._made.reset(**row), 0.0
+        return f"{prompt if isinstance(prompt, str) else prompt[-1]['content']}{said or ''}"
+
+    def _judge(self) -> Judgement:
+        found = self._made.get_reward() if hasattr(self._made, "get_reward") else 0.0
+        total = float(asyncio.run(found) if inspect.iscoroutine(found) else found)
+        paid, self._paid = total - self._paid, total
+        return paid, False, {"success": bool(getattr(self._made, "success", False))}
+
+    def _answered(self, text: str) -> Judgement:
+        return self._judge()

@@ -207,7 +207,7 @@ class ToolTurns(AgentTurns):
         return "\n".join(turn.results) or self._observation
 
     def _opening(self) -> str:
-        return f"{self.game.purpose}\n{self._observation}"
+        return f"{self.game.purpose}\n{self._observation}".lstrip("\n")
 
     def _info(self, turn: TurnRecord) -> dict[str, Any]:
         return {**super()._info(turn), "tool_results": tuple(turn.results)}

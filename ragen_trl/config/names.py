@@ -51,9 +51,10 @@ def check_early(words: Sequence[str], given: Mapping[str, Any]) -> None:
         check_names("there is no option", (f"--{name}" for name in typed), {f"--{name}" for name in known})
         check_names("the config file has", in_file, known)
     for kind in OURS:
-        for name, hint in get_annotations(kind).items():
+        hints: dict[str, Any] = get_annotations(kind)
+        for name, hint in hints.items():
             value = typed.get(name, given.get(name))
-            if get_origin(hint) == Literal and value is not None:
+            if get_origin(hint) is Literal and value is not None:
                 check_names(f"{name} cannot be", [value], get_args(hint))
     if isinstance(env := typed.get("env", given.get("env")), str):
         module, _, name = env.rpartition(":")

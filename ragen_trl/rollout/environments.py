@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
+from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns, TrlTask
 from ragen_trl.config.options import (
     LIMITS,
     MANNER,
@@ -132,8 +132,9 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
     """Make an environment that takes whole replies.
 
     Args:
-        env: A Gymnasium id, or a function that makes an environment. Unless it is an ``AgentTurns`` already, it is
-            wrapped in one, with the limits of ``args``; one with tools in ``ToolTurns``.
+        env: A Gymnasium id, a function that makes an environment, or a class for TRL's ``environment_factory``. Unless
+            it is an ``AgentTurns`` already, it is wrapped in one, with the limits of ``args``; one with tools in
+            ``ToolTurns``.
         args: Turn limits, penalty and reply format.
         kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
@@ -149,6 +150,8 @@ def make_turns(env: str | EnvMaker, args: "StarPOConfig", kwargs: Mapping[str, A
         made = gymnasium.make(spec.env, disable_env_checker=True, **{**seen, **kwargs})
     else:
         made = spec.env()
+        if not isinstance(made, gymnasium.Env):  # of a class for TRL's `environment_factory`
+            made = TrlTask(made)
     if isinstance(made, AgentTurns):
         own = {"think": made.reply_format.think, **{name: getattr(made, name) for name in (*_SHARED, "observation")}}
         for name, value in own.items():

@@ -158,8 +158,9 @@ def _begun(
 
 def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = dict(start.options)
-    if isinstance(env, AgentTurns) and isinstance(env.unwrapped, TextEnv):  # which refuses what it does not know
-        options = {name: value for name, value in options.items() if name in env.unwrapped.option_names}
+    game = env.unwrapped if isinstance(env, AgentTurns) else env
+    if isinstance(game, TextEnv) and game.option_names is not None:  # it refuses what it does not know
+        options = {name: value for name, value in options.items() if name in game.option_names}
     if start.outcome_seed is not None:
         options["outcome_seed"] = start.outcome_seed
     observation, info = env.reset(seed=start.seed, options=options or None)

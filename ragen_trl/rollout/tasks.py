@@ -31,8 +31,9 @@ class Tasks:
     """The environments of a run and its start states, one row per training group, from ``env`` or a user's ``dataset``.
 
     A data set has the columns ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` of ``gymnasium.make`` as
-    JSON; all others reach the environment's ``reset(options=…)`` and the reward functions. Its rows are played in their
-    order, then again and again, each time in an order drawn from ``args.seed``.
+    JSON; with an ``env`` beside it, it needs neither of the first two. All others reach the environment's
+    ``reset(options=…)`` and the reward functions. Its rows are played in their order, then again and again, each time
+    in an order drawn from ``args.seed``.
 
     Attributes:
         specs: The environments, in an order that all processes share.
@@ -42,14 +43,12 @@ class Tasks:
     """
 
     def __init__(self, env: EnvLike | Sequence[EnvLike] | None, dataset: Dataset | None, args: "StarPOConfig") -> None:
-        if (env is None) == (dataset is None):
-            raise OptionError(
-                "give either env or train_dataset; rows of a data set say what they play, with an environment's id in "
-                "a column 'env', beside 'seed'"
-            )
+        if env is None and dataset is None:
+            raise OptionError("neither env nor train_dataset is given; say what is played by one of the two, or both")
         self._args, self._from_dataset, size = args, dataset is not None, args.groups_per_generation
         if dataset is not None:
-            rows, self.specs = _described(dataset, [], "train_dataset", seeds.EVALUATION_END)
+            given = [] if env is None else env_specs(env, args)
+            rows, self.specs = _described(dataset, given, "train_dataset", seeds.EVALUATION_END, len(given))
             if len(rows) < size or args.curriculum_rollouts:
                 raise OptionError(
                     f"train_dataset has {len(rows)} rows, and curriculum_rollouts is {args.curriculum_rollouts}; give "
@@ -192,12 +191,15 @@ def _described(
     These are the ``known`` ones, of which the first ``in_run`` are the run's, and then those that the rows name.
     """
     columns = dataset.column_names if isinstance(dataset, Dataset) else []
-    wanted = {"seed"} if in_run == 1 else {"env", "seed"}
-    if not wanted <= set(columns) or not len(dataset):
+    wanted = set() if in_run == 1 else {"env"}
+    if not columns or not wanted <= set(columns) or not len(dataset):
         raise OptionError(
             f"{which} is {dataset!r}; give a datasets.Dataset that is not streamed, whose rows are start states: with "
-            f"columns {sorted(wanted)}, and arguments of gymnasium.make in 'kwargs'. The environment writes the prompts"
+            "a column 'env' unless the run has one environment, and arguments of gymnasium.make in 'kwargs'"
         )
+    if "seed" not in columns:
+        columns = [*columns, "seed"]
+        dataset = dataset.add_column("seed", [*range(first_seed, first_seed + len(dataset))])
     specs, indices = list(known), []
     places = {spec.key: place for place, spec in enumerate(specs)}
     read = dataset.select_columns([name for name in ("env", "seed", "kwargs") if name in columns])

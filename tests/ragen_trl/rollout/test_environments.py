@@ -9,13 +9,16 @@ from typing import Any
 
 import gymnasium
 import pytest
+from datasets import Dataset
 
 import ragen_envs
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import Failure
-from ragen_trl.rollout.environments import EnvPool, EnvSpec, load_play_options, unique_names
+from ragen_trl.rollout.environments import EnvPool, EnvSpec, load_play_options, make_turns, unique_names
 from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from ragen_trl.rollout.tasks import Tasks, reset_options
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, on_cpu, small_trainer
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -141,6 +144,45 @@ def test_an_environment_that_hung_is_never_played_again(successor: str) -> None:
     assert new is not hung
     assert (limit, shown) == ("turns", ["nothing", "b", "bb", "bbb"])
     assert made == (2 if successor == "made slowly" else 3)
+
+
+class Counting:
+    """As for TRL's ``environment_factory``."""
+
+    def reset(self, start: int) -> str:
+        """From TRL: called with a row's columns."""
+        self.number = start
+        return f" It is {start}."
+
+    def add(self, by: int) -> int:
+        """Add to the number.
+
+        Args:
+            by: How much.
+        """
+        self.number += by
+        return self.number
+
+    async def get_reward(self) -> float:
+        """From TRL: called at the end."""
+        return self.number / 10
+
+
+def test_a_class_for_trl_and_its_rows_are_played_as_they_are() -> None:
+    """From TRL 1.16's documentation of `environment_factory`."""
+    args = on_cpu(think=False, max_turns=3, success_return=1.0, num_generations=64)
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Count."}], "start": start} for start in (4, 7)])
+    tasks = Tasks(Counting, rows, args)
+    starts = [Start(row["seed"], options=reset_options(row)) for row in tasks.rows.select(range(2))]
+    said = ['<tool_call>{"name": "add", "arguments": {"by": 2}}</tool_call>', "Enough."]
+    policy = ScriptedPolicy(lambda turns, random: said[turns.game._made.number == 6])
+    played = play([make_turns(spec.env, args) for spec in tasks.specs * 2], policy, starts)
+    assert [one.turns[0].observation for one in played] == ["Count. It is 4.", "Count. It is 7."]
+    assert [(one.seed, one.success, one.terminated) for one in played] == [(10_000, False, True), (10_001, True, False)]
+    assert [[turn.reward for turn in one.turns] for one in played] == [
+        pytest.approx([0.6, 0.0]),
+        pytest.approx([0.9, 0.2, 0.2]),
+    ]
 
 
 def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:
