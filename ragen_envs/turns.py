@@ -276,7 +276,10 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     @property
     def _is_success(self) -> bool:
         if self.success_return is None:
-            return bool(self._env_info.get("success", False))
+            reported = self._env_info.get("success", False)
+            if reported != reported:
+                raise ValueError("info['success'] is NaN, which would count as true")
+            return bool(reported)
         return self._turns_taken > 0 and self._return >= self.success_return
 
     def _reached_limit(self) -> str:

@@ -31,7 +31,7 @@ from ragen_trl import trl_seams
 from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
-from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, warn_of_unlike_starts
 from ragen_trl.config.checks import warn_of_narrowed_sampling
 from ragen_trl.config.options import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
@@ -485,6 +485,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise ValueError(f"the environment and reward functions paid {rewards.tolist()}; rewards must be finite")
         pairs = [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
+        warn_of_unlike_starts(summaries)
         # An episode whose environment failed says nothing about the policy: it has no outcome.
         rewards[[summary.failed for summary in summaries]] = torch.nan
         rollout = RolloutBatch(
@@ -690,10 +691,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             ]
             part, logged = self._play_together([rows[place] for place in places], starts, names)
             self.record("eval", logged)
+            last = part.trajectories
             shown = {"ranks": part.ranks, "rewards": part.rewards, "summaries": part.summaries}
             once = {name: column[: len(places)] for name, column in shown.items()}  # without the repeated ones
             parts.append(replace(part, trajectories=[], **once))
         rollout = replace(RolloutBatch.joined(parts), group_size=size)
+        checks.check_failures(last, sum(one.failed for one in rollout.summaries), len(rollout.summaries))
         figures = metrics.rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
         return {**figures, "runtime": time.perf_counter() - began}
 

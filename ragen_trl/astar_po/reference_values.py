@@ -156,8 +156,10 @@ class ReferenceSamples:
     def first(self, counts: Mapping[int, int], bar: "tqdm[Any]") -> dict[int, list[Sample]]:
         """The first ``counts[seed]`` samples of each start, and no more even if more are known.
 
+        An episode in which the environment failed twice is no sample.
+
         Raises:
-            NotFiniteError: If an environment failed twice in an episode, or a return is infinite.
+            NotFiniteError: If a return is infinite, or all episodes of a start failed.
         """
         requests = [(seed, index) for seed, count in counts.items() for index in range(count)]
         missing = [request for request in requests if request not in self.known]
@@ -170,16 +172,21 @@ class ReferenceSamples:
             if failed:  # once more with the same seeds: the environment may work again
                 found |= zip(failed, self.play(failed), strict=True)
             for (seed, index), sample in found.items():
-                if not math.isfinite(sample.episode_return):
-                    raise NotFiniteError(
-                        f"sample {index} of start {seed} has return {sample.episode_return}; NaN stands for an "
-                        "environment that failed twice, whose traceback is in the log: repair it"
-                    )
-            self.store(found)
+                if math.isinf(sample.episode_return):
+                    raise NotFiniteError(f"sample {index} of start {seed} has return {sample.episode_return}")
+            self.store({request: sample for request, sample in found.items() if not math.isnan(sample.episode_return)})
             self.known.update(found)
             self.num_played += len(batch)
             bar.update(len(batch))
-        return {seed: [self.known[seed, index] for index in range(count)] for seed, count in counts.items()}
+        kept = {
+            seed: [one for index in range(count) if not math.isnan((one := self.known[seed, index]).episode_return)]
+            for seed, count in counts.items()
+        }
+        if lost := [seed for seed, samples in kept.items() if not samples]:
+            raise NotFiniteError(
+                f"from starts {lost[:5]} every episode failed in its environment, twice; the log has the traceback"
+            )
+        return kept
 
 
 def estimate_values(

@@ -6,9 +6,10 @@ until a filter leaves one process more of them than another.
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,8 @@ from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.episode import measure
 from ragen_trl.trajectory import Trajectory, sendable
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -96,9 +99,15 @@ class RolloutBatch:
     def returns(self) -> torch.Tensor:
         """(B,) raw returns: the weighted sum of the environment's return and the extra rewards.
 
-        NaN for an episode whose environment failed: it has no outcome, is compared with nothing and not trained on.
+        Where a function gave no score, its mean over the others of the group stands in, else over all, which prefers
+        nothing; TRL takes 0, which may be the best of a group. NaN for an episode whose environment failed: it has no
+        outcome, is compared with nothing and not trained on.
         """
-        return (self.rewards * self.weights).nansum(dim=1).masked_fill(self.rewards.isnan().all(dim=1), torch.nan)
+        grouped = self.rewards.view(-1, self.group_size, self.rewards.shape[1])
+        means = grouped.nanmean(dim=1, keepdim=True)
+        means = torch.where(means.isnan(), self.rewards.nanmean(dim=0), means).nan_to_num(nan=0.0)
+        filled = torch.where(grouped.isnan(), means, grouped).view_as(self.rewards)
+        return (filled * self.weights).sum(dim=1).masked_fill(self.rewards.isnan().all(dim=1), torch.nan)
 
     @property
     def local_indices(self) -> list[int]:
@@ -211,3 +220,20 @@ def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) ->
         moved[index] = min(range(processes), key=load.__getitem__)
         load[moved[index]] += rows[index]
     return tuple(moved)
+
+
+def warn_of_unlike_starts(summaries: Sequence[TrajectorySummary]) -> None:
+    """Say once of an environment that episodes of one seed began in different states: comparing them means nothing."""
+    starts: dict[tuple[int, int], str] = {}
+    for one in summaries:
+        if not one.failed and starts.setdefault((one.task, one.seed), one.anchors[0]) != one.anchors[0]:
+            _say_of_starts(one.env)
+
+
+@cache
+def _say_of_starts(env: str) -> None:
+    logger.warning(
+        "%s: episodes with the same seed began in different states, so a group compares what cannot be compared; let "
+        "reset draw the start from its seed alone",
+        env,
+    )

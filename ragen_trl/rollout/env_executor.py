@@ -117,7 +117,8 @@ def _attempt(call: Callable[[], T]) -> T | Failure:
     try:
         return call()
     except EnvError as error:  # its message says what to do, and where it was raised is of no use
-        return Failure("crash", f"{type(error).__name__}: {error}", error)
+        notes = getattr(error, "__notes__", ())
+        return Failure("crash", "\n".join([f"{type(error).__name__}: {error}", *notes]), error)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit: an environment must not end the run

@@ -49,14 +49,15 @@ class Outcome:
         picture = Picture(height, width, message["image"].tobytes())
         return replace(cls(message["text"], dict(info), *ending), pictures=(picture,))
 
-    def checked(self, where: str) -> "Outcome":
-        """Itself. `ValueError`, with ``where`` it came from, for half a character in a text or a reward like NaN."""
+    def checked(self) -> "Outcome":
+        """Itself; `ValueError` for half a character in a text, or for a reward or a score like NaN."""
         try:
             "".join({self.observation, self.state}).encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{where} has a message that is no text: {error}") from None
-        if not math.isfinite(self.reward):
-            raise ValueError(f"{where} has the reward {self.reward}, which is not finite")
+            raise ValueError(f"the message is no text: {error}") from None
+        for name, value in (("reward", self.reward), ("task_score", self.info.get("task_score", 0.0))):
+            if not math.isfinite(value):
+                raise ValueError(f"the {name} is {value}, which is not finite")
         return self
 
     @property

@@ -163,11 +163,21 @@ def _reset(env: TurnEnv, start: Start) -> Outcome:
         options = {name: value for name, value in options.items() if name in game.option_names}
     if start.outcome_seed is not None:
         options["outcome_seed"] = start.outcome_seed
-    observation, info = env.reset(seed=start.seed, options=options or None)
-    return Outcome.of(observation, info).checked(f"{env}, reset(seed={start.seed})")
+    try:
+        return Outcome.of(*env.reset(seed=start.seed, options=options or None)).checked()
+    except Exception as error:
+        error.add_note(f"in {_name(env)} at reset(seed={start.seed})")
+        raise
 
 
 def _step(episode: Episode, reply: str) -> Outcome:
-    observation, reward, terminated, truncated, info = episode.env.step(reply)
-    outcome = Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))
-    return outcome.checked(f"{episode.env}, turn {len(episode.turns) + 1} after reset(seed={episode.start.seed}),")
+    try:
+        observation, reward, terminated, truncated, info = episode.env.step(reply)
+        return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated)).checked()
+    except Exception as error:
+        error.add_note(f"in {_name(episode.env)} at turn {len(episode.turns) + 1} after reset(seed={episode.start.seed})")
+        raise
+
+
+def _name(env: TurnEnv) -> str:
+    return type(getattr(env, "unwrapped", env)).__name__

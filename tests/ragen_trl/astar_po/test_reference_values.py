@@ -1,5 +1,6 @@
 """Stage 1 of A*-PO: V* by hand, adaptive samples, interruptions, several processes, and what it refuses to do."""
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,10 @@ def obvious(seed: int, count: int, beta: float) -> float:
 
 
 def test_a_start_by_hand() -> None:
-    """One success in 4 at β = 0.5: V* = 0.5 log((3 + e²) / 4)."""
-    outcomes = {(1, 0): (1.0, True)}
+    """One success in 4 at β = 0.5: V* = 0.5 log((3 + e²) / 4). The fifth episode fails in its environment, twice."""
+    outcomes = {(1, 0): (1.0, True), (1, 4): (math.nan, False)}
     player = ReferenceSamples(lambda requests: [Sample(*outcomes.get(request, (0.0, False))) for request in requests])
-    values = estimate_values([1, 1], player, accuracy_of(reference_samples=4, max_reference_samples=4))
+    values = estimate_values([1, 1], player, accuracy_of(reference_samples=5, max_reference_samples=5))
     start = values.starts[1]
     assert start == StartValue(4, 0.25, start.value, start.std_error, zero_variance=False)
     assert start.value == pytest.approx(0.47722930, abs=1e-8)

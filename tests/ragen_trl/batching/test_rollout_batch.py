@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragen_trl.batching.rewards import consistency_reward
-from ragen_trl.batching.rollout_batch import RolloutBatch, balanced_ranks
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, balanced_ranks, warn_of_unlike_starts
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -31,13 +31,33 @@ def seeds(rollout: RolloutBatch) -> list[int]:
 
 
 def test_extra_rewards_go_to_the_last_turn_by_hand() -> None:
-    """Weights 2 and 0.5: 2 · 1.5 + 0.5 · 2 = 4, of which 2 · 0.5 in the first turn; NaN adds nothing."""
+    """Weights 2 and 0.5: 2 · 1.5 + 0.5 · 2 = 4, of which 2 · 0.5 in the first turn."""
     played = [made_up((1, 1, 0.5), (1, 1, 1.0)), made_up((1, 1, -0.1))]
-    rollout = rollout_of(played, 2, extra=[[2.0, NAN]], weights=[2.0, 0.5])
+    rollout = rollout_of(played, 2, extra=[[2.0, 0.0]], weights=[2.0, 0.5])
     rewards, mask = rollout.turn_rewards()
     assert rollout.returns.tolist() == pytest.approx([4.0, -0.2])
     assert rewards.flatten().tolist() == pytest.approx([1.0, 3.0, -0.2, 0.0])
     assert mask.tolist() == [[True, True], [True, False]]
+
+
+def test_a_missing_score_is_missing_and_not_0() -> None:
+    """It would be the best of its group here. The mean of the group's others stands in, else of all, else 0."""
+    played = [made_up((1, 1, 0.0)) for _ in range(6)]
+    scores = [[-1.0, NAN, -3.0, NAN, NAN, NAN], [NAN] * 6]
+    rollout = rollout_of(played, 3, extra=scores, weights=[1.0, 1.0, 1.0])
+    assert rollout.returns.tolist() == [-1.0, -2.0, -3.0, -2.0, -2.0, -2.0]
+
+
+def test_unlike_starts_of_a_group_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def summary(env: str, seed: int, state: str) -> TrajectorySummary:
+        return TrajectorySummary(env, 0, seed, (), False, (state,))
+
+    alike = [summary("alike", 1, "a"), summary("alike", 1, "a"), summary("alike", 2, "b")]
+    unlike = [summary("unlike", seed, state) for seed, state in ((1, "a"), (1, "b"), (2, "c"), (2, "d"))]
+    for _ in range(2):
+        warn_of_unlike_starts(alike)
+        warn_of_unlike_starts(unlike)
+    assert [record.args for record in caplog.records] == [("unlike",)]
 
 
 @pytest.mark.parametrize("process", [0, 1])

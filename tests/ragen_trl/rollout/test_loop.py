@@ -186,7 +186,7 @@ def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     assert [turn.reward for turn in crashed.turns] == [1.0, 0.0]
     error = crashed.turns[1].info["error"]
     assert error.startswith("Traceback")
-    assert error.endswith("ConnectionError: nobody answers at 2\n")
+    assert error.endswith("ConnectionError: nobody answers at 2\nin Faulty at turn 2 after reset(seed=11)\n")
     assert "error" not in crashed.turns[0].info
     assert shelf.failed == [(envs[1], "crash")]
     # The failed turn has its tokens, and there is nothing to be valued behind it.
@@ -271,21 +271,26 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
 
 
 class Odd(Quiz):
-    """A quiz whose second turn pays no number or holds half a character."""
+    """A quiz whose second turn pays no number, has no such success, or holds half a character."""
 
     def step(self, action: str) -> Any:
         text, reward, *rest = super().step(action)
         if len(self.answers) != 2:
             return text, reward, *rest
-        return (text + "\ud83d", reward, *rest) if self.questions == 4 else (text, math.nan, *rest)
+        rest[-1] = {"task_score": math.nan if self.questions == 5 else 1.0}
+        return text + "\ud83d" * (self.questions == 4), math.nan if self.questions == 3 else reward, *rest
 
 
-@pytest.mark.parametrize(("questions", "words"), [(3, "the reward nan, which is not finite"), (4, "no text: 'utf-8'")])
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [(3, "the reward is nan, which is not finite"), (4, "no text: 'utf-8'"), (5, "the task_score is nan")],
+)
 def test_an_answer_that_cannot_be_learnt_from_fails_its_episode_by_name(questions: int, words: str) -> None:
     """Regression: a NaN or half a surrogate pair ended the run, without the seed of the start state."""
     odd, healthy = play([Odd(questions), Quiz(3)], Talker(), starts(2), executor=EnvExecutor(0))
     assert (odd.limit, len(odd.turns), odd.episode_return) == ("crash", 2, 1.0)
-    assert re.search(rf"turn 2 after reset\(seed={odd.seed}\), has .*{words}", odd.turns[1].info["error"])
+    error = odd.turns[1].info["error"]
+    assert re.search(rf"{words}.*\nin .*Odd.* at turn 2 after reset\(seed={odd.seed}\)", error)
     assert len(healthy.turns) == 3
 
 
