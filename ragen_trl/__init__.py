@@ -45,38 +45,17 @@ _NAMES = {
     "trajectory": ["Trajectory", "Turn"],
 }
 
-__all__ = [
-    "AStarPOConfig",
-    "AStarPOTrainer",
-    "ApiCache",
-    "ApiClient",
-    "ApiPolicy",
-    "CollapseMonitor",
-    "EnvSpec",
-    "EvaluationResult",
-    "RolloutBatch",
-    "Sampling",
-    "StarPOConfig",
-    "StarPOSConfig",
-    "StarPOTrainer",
-    "Trajectory",
-    "Turn",
-    "WarmStartConfig",
-    "consistency_reward",
-    "demonstrations_from",
-    "evaluate",
-    "make_chat",
-    "make_turns",
-    "play",
-    "warm_start",
-]
+__all__ = ["AStarPOConfig", "AStarPOTrainer", "StarPOConfig", "StarPOSConfig", "StarPOTrainer", "RolloutBatch"]
+__all__ += ["EnvSpec", "Trajectory", "Turn", "make_chat", "make_turns", "play"]
+__all__ += ["ApiCache", "ApiClient", "ApiPolicy", "Sampling", "EvaluationResult", "evaluate"]
+__all__ += ["CollapseMonitor", "WarmStartConfig", "consistency_reward", "demonstrations_from", "warm_start"]
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__dir__())}")
 
 
 def __dir__() -> list[str]:

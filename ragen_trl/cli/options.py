@@ -16,7 +16,7 @@ import yaml
 from trl import GRPOConfig, TrlParser
 
 from ragen_envs import EnvError, make_named
-from ragen_trl.config.names import check_names
+from ragen_trl.config.names import check_names, typed
 from ragen_trl.config.options import (
     MANNER,
     ApiArguments,
@@ -87,10 +87,8 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
     Returns an object of each of ``classes`` and last the training configuration, and the options that make the same
     objects when they are given again. Raises `OptionError` or `EnvError` for what cannot be used.
     """
-    first = OptionParser([])
-    for name in _DECIDING:
-        first.add_argument(f"--{name}", default=given.get(name))
-    chosen = vars(first.parse_known_args(list(words))[0])
+    said = {**given, **typed(words)}
+    chosen = {name: said.get(name) for name in _DECIDING}
     recorded = load_play_options(chosen["model"], [name for name in _DECIDING if chosen[name]])
     usual = {"env": recorded.get("env", ModelArguments.env), "algo": ModelArguments.algo, "advantage": "group"}
     env, algo, advantage = (str(chosen[name] or usual[name]) for name in ("env", "algo", "advantage"))
@@ -140,8 +138,7 @@ def read_plan(given: Mapping[str, Any], words: Sequence[str]) -> EvalPlan:
     first = OptionParser([EvaluationArguments, ApiArguments])
     first.set_defaults_with_config(**given)
     run, api, _ = first.parse_args_into_dataclasses(list(words), return_remaining_strings=True)
-    options = (word.partition("=")[0] for word in words if word.startswith("--"))
-    said = {*(option.lstrip("-").replace("-", "_") for option in options), *given}
+    said = {*typed(words), *given}
     if "temperature" in said:
         raise OptionError("temperature is that of training; evaluations are sampled at eval_temperature: set that")
     records = {name: load_play_options(name, said) for name in run.model}

@@ -113,11 +113,6 @@ def check_combinations(args: Any) -> None:
             f"metric_for_best_model is {args.metric_for_best_model!r}, but the loss of an evaluation is about 0 "
             "whatever the model does; set metric_for_best_model='eval_success'",
         ),
-        (
-            args.curriculum_rollouts and args.max_steps < 1,
-            f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
-            "max_steps instead of num_train_epochs",
-        ),
         # What the model reads.
         (
             args.importance_sampling_level == "sequence" and (args.window_turns or args.context),

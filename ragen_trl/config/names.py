@@ -4,9 +4,9 @@ The full parser stays the judge. Here a name is wrong only if nothing knows it; 
 """
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import gymnasium
 
 from ragen_envs import make_named
 from ragen_trl.config import options as declared
+from ragen_trl.config.options import option_names
 from ragen_trl.errors import OptionError
 
 OURS = tuple(kind for kind in vars(declared).values() if isinstance(kind, type) and is_dataclass(kind))
@@ -35,6 +36,16 @@ def check_names(what: str, names: Iterable[Any], known: Collection[str]) -> None
             raise OptionError(f"{what} {name}; " + (f"did you mean {near[0]}?" if near else "--help lists ours"))
 
 
+def typed(words: Sequence[str]) -> dict[str, str | None]:
+    """Names of the options among the words of a command line, with underscores, and the first word of each value."""
+    found = {}
+    for word, after in pairwise([*words, "--"]):
+        if word.startswith("--"):
+            name, is_joined, value = word[2:].partition("=")
+            found[name.replace("-", "_")] = value if is_joined else None if after.startswith("--") else after
+    return found
+
+
 def check_early(words: Sequence[str], given: Mapping[str, Any]) -> None:
     """Raise `OptionError` or `EnvError` for an option that no command has, or a value that an option of ours never has.
 
@@ -42,21 +53,18 @@ def check_early(words: Sequence[str], given: Mapping[str, Any]) -> None:
         words: What follows the command, without ``--config``.
         given: The content of the file that ``--config`` names.
     """
-    typed = dict(_options(words))
+    said = typed(words)
     sections = [part for name in _BY_NAME for part in (given.get(name) or {}).values() if isinstance(part, dict)]
-    in_file = [name for part in (given, *sections) for name in part if name not in _BY_NAME]
     if of_trl := names_of_trl():
-        known = {*of_trl, *(option.name for kind in OURS for option in fields(kind))}
-        known |= {f"no_{name}" for name in known} | {"help"}
-        check_names("there is no option", (f"--{name}" for name in typed), {f"--{name}" for name in known})
-        check_names("the config file has", in_file, known)
-    for kind in OURS:
-        hints: dict[str, Any] = get_annotations(kind)
-        for name, hint in hints.items():
-            value = typed.get(name, given.get(name))
-            if get_origin(hint) is Literal and value is not None:
-                check_names(f"{name} cannot be", [value], get_args(hint))
-    if isinstance(env := typed.get("env", given.get("env")), str):
+        known = {*of_trl, *(name for kind in OURS for name in option_names(kind))}
+        known |= {f"no_{name}" for name in known} | {"help", *_BY_NAME}
+        check_names("there is no option", (f"--{name}" for name in said), {f"--{name}" for name in known})
+        check_names("the config file has", (name for part in (given, *sections) for name in part), known)
+    hints: dict[str, Any] = {name: hint for kind in OURS for name, hint in get_annotations(kind).items()}
+    for name, value in {**given, **said}.items():
+        if get_origin(hints.get(name)) is Literal and value is not None:
+            check_names(f"{name} cannot be", [value], get_args(hints[name]))
+    if isinstance(env := said.get("env", given.get("env")), str):
         module, _, name = env.rpartition(":")
         try:
             if module:
@@ -64,14 +72,6 @@ def check_early(words: Sequence[str], given: Mapping[str, Any]) -> None:
             gymnasium.spec(name)
         except (ImportError, gymnasium.error.Error):
             make_named(env, {}).close()  # it says which there are
-
-
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Names of options, with underscores, and the first word of each value."""
-    for word, after in pairwise([*words, "--"]):
-        if word.startswith("--"):
-            name, is_joined, value = word[2:].partition("=")
-            yield name.replace("-", "_"), value if is_joined else None if after.startswith("--") else after
 
 
 def names_of_trl() -> set[str]:

@@ -232,9 +232,6 @@ class TrainingOptions:
     )
     num_eval_seeds: int = option(64, "Start states of eval_strategy.", "[1, inf)")
     train_seed_start: int = option(10_000, "Seed of the first training start state; evaluation uses those below.")
-    curriculum_rollouts: int = option(
-        0, "Rollouts in which start states go from the easiest to all (ragen_envs.difficulty).", "[0, inf)"
-    )
     advantage: Literal["group", "gae", "turn_gae", "bi_level_gae", "gigpo", "mt_grpo"] = option(
         "group", "Advantage estimator; 'gae', 'turn_gae' and 'bi_level_gae' train a critic: the PPO form."
     )

@@ -175,7 +175,8 @@ def _step(episode: Episode, reply: str) -> Outcome:
         observation, reward, terminated, truncated, info = episode.env.step(reply)
         return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated)).checked()
     except Exception as error:
-        error.add_note(f"in {_name(episode.env)} at turn {len(episode.turns) + 1} after reset(seed={episode.start.seed})")
+        turn = f"turn {len(episode.turns) + 1} after reset(seed={episode.start.seed})"
+        error.add_note(f"in {_name(episode.env)} at {turn}")
         raise
 
 

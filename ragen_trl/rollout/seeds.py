@@ -7,8 +7,7 @@ same start state.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,9 @@ EVALUATION_END = 10_000
 REFILL = 500_000_000
 WARM_START = 1_000_000_000
 SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
-DRAWN = 8  # new start states that a curriculum has for each group
-
-Hardness = Callable[[int], float]
-"""The difficulty of an environment's start state by its seed."""
 
 
-def training_starts(
-    args: "StarPOConfig", num_envs: int = 1, hardness: Sequence[Hardness] = ()
-) -> list[tuple[int, int]]:
+def training_starts(args: "StarPOConfig", num_envs: int = 1) -> list[tuple[int, int]]:
     """The start states of a run, one per training group, in the order in which they are played: (environment, seed).
 
     With ``max_steps`` the whole run is one pass, so a resumed run continues with exactly the row at which it stopped:
@@ -39,9 +32,7 @@ def training_starts(
     ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per environment. Within a rollout each
     environment comes as often as `interleave` says of ``env_weights``, in an order drawn from ``args.seed``.
 
-    Each of ``num_envs`` environments has the same start states as if it were alone in the run. ``hardness`` is for a
-    curriculum, the difficulty of a seed in each: in rollout r of the first C, an environment with G groups plays
-    different ones of the easiest share (r + 1) / C of 8 G new start states, or of its ``num_train_seeds``.
+    Each of ``num_envs`` environments has the same start states as if it were alone in the run.
     """
     size = args.groups_per_generation
     weights = [1.0] * num_envs if args.env_weights is None else args.env_weights
@@ -65,28 +56,16 @@ def training_starts(
     seeds = []
     for env in range(num_envs):
         rollouts = [row // size for row, of_row in enumerate(order) if of_row == env]
-        seeds.append(iter(_seeds_in_order(args, rollouts, hardness[env] if hardness else None, env)))
+        seeds.append(iter(_seeds_in_order(args, rollouts, env)))
     return [(env, next(seeds[env])) for env in order]
 
 
-def _seeds_in_order(args: "StarPOConfig", rollouts: Sequence[int], hardness: Hardness | None, env: int) -> list[int]:
+def _seeds_in_order(args: "StarPOConfig", rollouts: Sequence[int], env: int) -> Sequence[int]:
     """The start states of one environment's groups (ascending ``rollouts``), in the order in which they are played."""
-    seeds, free, fixed = list[int](), args.train_seed_start, range(0)
-    if args.num_train_seeds is not None:
-        fixed = _for_training(range(free, free + args.num_train_seeds))
-    for rollout, groups in Counter(rollouts).items():
-        if hardness is None or rollout >= args.curriculum_rollouts:
-            break
-        pool = fixed or range(free, free + DRAWN * groups)
-        free += len(pool)
-        ranked = sorted(pool, key=lambda seed: (hardness(seed), seed))
-        easiest = ranked[: max(groups, math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts))]
-        random = np.random.default_rng(np.random.SeedSequence([args.seed, rollout, env], spawn_key=(3,)))
-        seeds += random.permutation(easiest)[:groups].tolist()
-    later = rollouts[len(seeds) :]
-    if fixed:
-        return seeds + in_passes(fixed, later, np.random.default_rng([args.seed, env]))
-    return [*seeds, *_for_training(range(free, free + len(later)))]
+    first, count = args.train_seed_start, args.num_train_seeds
+    if count is None:
+        return _for_training(range(first, first + len(rollouts)))
+    return in_passes(_for_training(range(first, first + count)), rollouts, np.random.default_rng([args.seed, env]))
 
 
 def _for_training(seeds: range) -> range:

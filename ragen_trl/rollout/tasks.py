@@ -1,6 +1,5 @@
 """What a run plays: its environments, and the start states of every rollout, made up here or from a user's data set."""
 
-import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,9 @@ import gymnasium
 import numpy as np
 from datasets import Dataset
 
-from ragen_envs import difficulty
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout import seeds
-from ragen_trl.rollout.environments import EnvMaker, EnvSpec, env_specs, make_turns, unique_names
+from ragen_trl.rollout.environments import EnvMaker, EnvSpec, env_specs, unique_names
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -49,11 +47,10 @@ class Tasks:
         if dataset is not None:
             given = [] if env is None else env_specs(env, args)
             rows, self.specs = _described(dataset, given, "train_dataset", seeds.EVALUATION_END, len(given))
-            if len(rows) < size or args.curriculum_rollouts:
+            if len(rows) < size:
                 raise OptionError(
-                    f"train_dataset has {len(rows)} rows, and curriculum_rollouts is {args.curriculum_rollouts}; give "
-                    f"at least the {size} rows of a rollout (generation_batch_size / num_generations), which are in "
-                    "your own order, without a curriculum"
+                    f"train_dataset has {len(rows)} rows; give at least the {size} of a rollout (generation_batch_size "
+                    "/ num_generations)"
                 )
             rollouts = range(args.num_rollouts * size if args.max_steps > 0 else len(rows))
             random, of_group = np.random.default_rng(args.seed), [group // size for group in rollouts]
@@ -61,8 +58,7 @@ class Tasks:
         else:
             assert env is not None
             self.specs = env_specs(env, args)
-            hardness = [_hardness_of(spec, args) for spec in self.specs] if args.curriculum_rollouts else []
-            self.rows = self._made_up(seeds.training_starts(args, len(self.specs), hardness))
+            self.rows = self._made_up(seeds.training_starts(args, len(self.specs)))
         self.names, self.evaluated = unique_names(self.specs), self.specs
 
     @property
@@ -169,18 +165,6 @@ def reset_options(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says beside its start state, for the environment's ``reset(options=…)``: the user's columns."""
     kept = {name: value for name, value in row.items() if name not in _OF_START_STATES}
     return {name: value for name, value in kept.items() if (name, value) != ("prompt", _EMPTY_PROMPT)}
-
-
-def _hardness_of(spec: EnvSpec, args: "StarPOConfig") -> seeds.Hardness:
-    """The difficulty of an environment's start state by its seed, remembered."""
-    turns = make_turns(spec.env, args, spec.kwargs)
-
-    @functools.cache
-    def of(seed: int) -> float:
-        turns.reset(seed=seed)
-        return difficulty(turns)
-
-    return of
 
 
 def _described(

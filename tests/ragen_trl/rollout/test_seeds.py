@@ -9,7 +9,7 @@ from datasets import Dataset
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.environments import EnvSpec
-from ragen_trl.rollout.seeds import DRAWN, EVALUATION_END, REFILL, WARM_START, interleave, training_starts
+from ragen_trl.rollout.seeds import EVALUATION_END, REFILL, WARM_START, interleave, training_starts
 from ragen_trl.rollout.tasks import REFILL_ATTEMPTS, Tasks
 from tests.support.ragen_trl.trainers import on_cpu
 
@@ -119,30 +119,6 @@ def test_one_seed_in_two_environments_is_two_start_states() -> None:
     tasks = Tasks([LAKE, BANDIT], None, config(num_train_seeds=2))
     starts = [(row["env_index"], row["seed"]) for attempt in (0, 1) for row in tasks.refill_rows(0, attempt)]
     assert sorted(starts) == [(0, 10_000), (0, 10_001), (1, 10_000), (1, 10_001)]
-
-
-# Curricula
-
-
-def test_by_hand_the_first_rollout_plays_the_easiest_eighth_and_the_last_any() -> None:
-    """Of new start states a group has eight to itself, of a fixed set all groups have the same."""
-    groups = 100
-    of_two = {"curriculum_rollouts": 8, "num_generations": 2}
-    args = config(per_device_train_batch_size=2 * groups, max_steps=10, **of_two)
-    hardness = lambda seed: float(-seed)  # noqa: E731  the last ones are the easiest
-    new = [seed for _, seed in training_starts(args, hardness=[hardness])]
-    for rollout in range(8):
-        pool = EVALUATION_END + DRAWN * groups * rollout + np.arange(DRAWN * groups)
-        played = new[groups * rollout : groups * (rollout + 1)]
-        assert len(set(played)) == groups and set(played) <= set(pool[-groups * (rollout + 1) :].tolist())
-        assert rollout == 0 or min(played) < pool[-groups * rollout]  # the share grows
-    after = EVALUATION_END + DRAWN * groups * 8
-    assert new[groups * 8 :] == list(range(after, after + 2 * groups))  # one after the other, nothing drawn
-    fixed = config(max_steps=20, num_train_seeds=64, **of_two)
-    played = [seed for _, seed in training_starts(fixed, hardness=[hardness])]
-    for rollout in range(8):
-        assert min(played[4 * rollout : 4 * rollout + 4]) >= EVALUATION_END + 64 - 8 * (rollout + 1)
-    assert played[32 : 32 + 48] == list(range(EVALUATION_END, EVALUATION_END + 48))  # then passes
 
 
 # A user's data set of start states
