@@ -228,9 +228,9 @@ def foreign_tool(name: str, description: str | None, schema: Any, run: Callable[
 
 def content_text(result: Mapping[str, Any]) -> str:
     """The text of a tool's result in any form of the protocol: JSON with `content` and `structuredContent`."""
-    if not result.get("content") and result.get("structuredContent") is not None:
-        return as_text(result["structuredContent"])
-    return "\n".join(map(_block_text, result.get("content") or ()))
+    text = "\n".join(map(_block_text, result.get("content") or ()))
+    structured = result.get("structuredContent")
+    return text if text or structured is None else as_text(structured)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

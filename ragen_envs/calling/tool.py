@@ -10,6 +10,7 @@ same function in TRL; it is made here because environments import neither torch 
 
 import inspect
 import json
+import math
 import re
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -212,6 +213,8 @@ def faults(value: Any, schema: Mapping[str, Any] | bool, name: str) -> Iterator[
 def _is(value: Any, kind: str) -> bool:
     """Whether a value of JSON is of a type; every value is of a type that JSON does not know."""
     found = _KINDS[type(value)]
+    if (found, kind) == ("number", "integer"):
+        return math.isfinite(value) and value == int(value)  # JSON Schema's 3.0 is an integer
     return found == kind or (found, kind) == ("integer", "number") or kind not in _KINDS.values()
 
 

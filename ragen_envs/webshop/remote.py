@@ -135,7 +135,7 @@ class RemoteStore:
         try:
             url = httpx.URL(near).join(address) if near else address
             response = self._client().request(method, url, data=form, follow_redirects=True)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, httpx.CookieConflict) as error:
             told = f"{place}: {type(error).__name__}: {error}"
             raise ShopServerError(told, again=isinstance(error, httpx.TransportError)) from error
         text = response.content.decode("utf-8", "replace")  # as every WebShop writes, whatever a header says
