@@ -102,6 +102,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         "id": "2504.20073",
     }
     config_class: type[StarPOConfig] = StarPOConfig
+    _always_has_reference = False
     loss_is_scaled_for_ga = True  # as in TRL: losses of micro-batches are added up
     args: Any  # a StarPOConfig, whose fields of None TRL has filled in
     eval_dataset: Any
@@ -175,7 +176,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         text = None if self.pictures is None else self.pictures.text
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, text)
         self._scorer = Scorer(self, self.pictures)
-        self.reference = Reference(policy) if beta or args.log_kl else None
+        self.reference = Reference(policy) if beta or args.log_kl or self._always_has_reference else None
         if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
             self._name = "StarPO-S"  # in the model card
         self.critic: Critic | None = None
@@ -327,7 +328,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     # Training
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
         """As in TRL, from a new rollout on. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
 
         Raises:
@@ -343,7 +349,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 lambda: resumable_checkpoint(resume_from_checkpoint, config.output_dir, *ends, self._facts)
             )
             self._begin_training()
-            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+            return super().train(None if checkpoint is None else str(checkpoint), trial, ignore_keys_for_eval)
 
     def _begin_training(self) -> None:
         """Forget everything of an earlier training, which may have broken off anywhere."""

@@ -7,7 +7,7 @@ the model and regresses its log-ratio to the reference on what an episode earned
 import json
 import logging
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ class AStarPOTrainer(StarPOTrainer):
 
     Attributes:
         reference: The frozen policy.
-        values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
         NothingToLearnError: By ``train``, see ``reference_values.estimate_values``.
@@ -71,14 +70,15 @@ class AStarPOTrainer(StarPOTrainer):
     }
 
     config_class = AStarPOConfig
-    reference: Reference  # type: ignore[assignment]  # here there always is one
+    reference: Reference  # type: ignore[assignment]
+    _always_has_reference = True
+    _reference_episodes = 0
+    _reference_is_checked = False
 
-    def __init__(self, model: Any, env: Any = None, args: Any = None, *more: Any, **kwargs: Any) -> None:
-        super().__init__(model, env, args, *more, **kwargs)
-        self.reference = Reference(self.accelerator.unwrap_model(self.model))
-        self.values: dict[int, ReferenceValues] = {}
-        self._reference_episodes = 0
-        self._reference_is_checked = False
+    @cached_property
+    def values(self) -> dict[int, ReferenceValues]:
+        """V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called."""
+        return {}
 
     # Stage 1
 
