@@ -121,23 +121,15 @@ class TrlTask(ToolEnv):
     """
 
     option_names = None  # any
+    purpose = ""  # the row and `reset` say all
+    tools: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, made: Any) -> None:
         """Takes the object, which plays one episode at a time."""
         super().__init__()
         self._made, self._paid = made, 0.0
         names = [name for name, _ in inspect.getmembers(type(made), inspect.isfunction) if not name.startswith("_")]
-        self._tools = [getattr(made, name) for name in names if name not in ("reset", "get_reward")]
-
-    @property
-    def tools(self) -> Sequence[Callable[..., Any]]:
-        """Its public methods but `reset` and `get_reward`."""
-        return self._tools
-
-    @property
-    def purpose(self) -> str:
-        """Nothing: the row and `reset` say all."""
-        return ""
+        self.tools = [getattr(made, name) for name in names if name not in ("reset", "get_reward")]
 
     def _start(self, options: Mapping[str, Any]) -> str:
         row, named = {"seed": self._reset_seed, **options}, inspect.signature(self._made.reset).parameters

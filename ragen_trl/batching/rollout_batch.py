@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +20,7 @@ from ragen_trl.rollout.episode import measure
 from ragen_trl.trajectory import Trajectory, sendable
 
 logger = logging.getLogger(__name__)
+_SAID: set[str] = set()  # environments of which it was said that a seed does not fix the start
 
 T = TypeVar("T")
 
@@ -226,14 +227,11 @@ def warn_of_unlike_starts(summaries: Sequence[TrajectorySummary]) -> None:
     """Say once of an environment that episodes of one seed began in different states: comparing them means nothing."""
     starts: dict[tuple[int, int], str] = {}
     for one in summaries:
-        if not one.failed and starts.setdefault((one.task, one.seed), one.anchors[0]) != one.anchors[0]:
-            _say_of_starts(one.env)
-
-
-@cache
-def _say_of_starts(env: str) -> None:
-    logger.warning(
-        "%s: episodes with the same seed began in different states, so a group compares what cannot be compared; let "
-        "reset draw the start from its seed alone",
-        env,
-    )
+        alike = starts.setdefault((one.task, one.seed), one.anchors[0]) == one.anchors[0]
+        if not alike and one.env not in _SAID:
+            _SAID.add(one.env)
+            logger.warning(
+                "%s: episodes with the same seed began in different states, so a group compares what cannot be "
+                "compared; let reset draw the start from its seed alone",
+                one.env,
+            )
