@@ -143,7 +143,7 @@ def test_every_option_of_play_is_part_of_the_key(tmp_path: Path) -> None:
     plain = digest()
     changed = {
         "max_turns": 9, "max_actions_per_turn": 9, "max_actions": 9, "format_penalty": -0.9, "window_turns": 2,
-        "context": "actions_so_far", "stop_at_answer": True, "think": False, "max_reply_length": 9,
+        "context": "actions_so_far", "stop_at_answer": False, "think": False, "max_reply_length": 9,
         "max_completion_length": 9, "system_prompt": "s", "cut_penalty": -0.9,
         "chat_template_kwargs": {"enable_thinking": False}, "observation": "image", "image_size": 84,
         "instruction": "Go.", "actions": ["a"], "success_return": 1.0,

@@ -213,7 +213,7 @@ def by_seed(trajectory: list[Trajectory], **_: Any) -> list[float | None]:
 
 
 def test_rewards_are_added_up_and_then_normalised(tmp_path: Path) -> None:
-    """2 · return + 3 · extra, normalised within groups; for None stands the mean. Functions see whole trajectories."""
+    """2 · return + 3 · extra, normalised within groups; None is its group's mean. Functions see all."""
     seen: list[dict[str, Any]] = []
 
     def spy(**columns: Any) -> list[float | None]:
@@ -223,7 +223,8 @@ def test_rewards_are_added_up_and_then_normalised(tmp_path: Path) -> None:
     trainer = run(tmp_path, lottery(), reward_funcs=[spy], reward_weights=[2.0, 3.0], max_steps=1)
     (rollout,), (batch,), (columns,) = trainer.learnt, trainer.batches, seen
     extra = torch.tensor([math.nan if given is None else given for given in by_seed(rollout.trajectories)])
-    extra = extra.nan_to_num(extra.nanmean().item())  # of all, as whole groups lack it
+    means = extra.view(4, 4).nanmean(dim=1).repeat_interleave(4).nan_to_num(extra.nanmean().item())
+    extra = torch.where(extra.isnan(), means, extra)
     environment = torch.tensor([one.episode_return for one in rollout.trajectories])
     assert extra.count_nonzero() > 0 and None in by_seed(rollout.trajectories)
     torch.testing.assert_close(rollout.returns, 2 * environment + 3 * extra)
