@@ -25,7 +25,7 @@ from ragen_trl.policies.vision import PictureProcessor, VisionPolicy, picture_pr
 from ragen_trl.rollout.environments import EnvPool, EnvSpec, make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Picture, Trajectory
-from tests.support.ragen_trl.trainers import SMALL, AnyReply, LastRollout, Lottery, any_reply, logged
+from tests.support.ragen_trl.trainers import SMALL, AnyReply, LastRollout, Lottery, any_reply, limits_of, logged
 
 # A vision model of 0.2 M parameters, environments that it sees, and what a full pass over an episode computes
 
@@ -97,7 +97,7 @@ def vision_trainer(
     **changes: Any,
 ) -> StarPOTrainer:
     """A trainer of the small vision model; ``changes`` are options."""
-    args = vision_config(folder, config, **changes)
+    args = vision_config(folder, config, **{**limits_of(env), **changes})
     return StarPOTrainer(model or vision_model(), env, args, processing_class=TOKENIZER)
 
 
