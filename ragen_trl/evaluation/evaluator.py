@@ -175,7 +175,7 @@ def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[st
     found = {}
     for k in [2**power for power in range(samples.bit_length())] if samples > 1 else []:
         shares = [pass_at_k(samples, count, k) for count in whole]
-        low, high = rate_interval(shares, [1] * len(shares), len(shares) * samples)
+        low, high = rate_interval([share * samples for share in shares], [samples] * len(shares))
         found[str(k)] = {"value": fmean(shares), "low": low, "high": high, "starts": len(shares)}
     return found
 
