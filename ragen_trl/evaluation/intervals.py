@@ -1,7 +1,7 @@
 """Intervals of rates, of pass@k and of paired differences, where several episodes of a start state are alike.
 
-The variance between start states (the linearised variance of a ratio) gives a design effect (Kish 1965); the interval is
-Wilson's for as many episodes as they are worth (Franco, Little, Louis and Slud, 2019, J. Survey Statistics and
+The variance between start states (the linearised variance of a ratio) gives a design effect (Kish 1965): the interval
+is Wilson's for as many episodes as they are worth (Franco, Little, Louis and Slud, 2019, J. Survey Statistics and
 Methodology 7:334). The variance is moderated by what is known beforehand, and Student's t has the degrees of freedom of
 both (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3:3). With 6 to 100 start states it covers 0.958 in the mean, at least
 0.91 where few outcomes are possible, as Wilson's does there; docs/evaluation.md compares it with five others.
