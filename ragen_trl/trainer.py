@@ -8,7 +8,7 @@ One rollout's way: ``_prepare_inputs`` → ``training_batch`` → ``_play`` → 
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -217,11 +217,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             (B,) one for each trajectory of all processes, or (L, T) one for each completion token of this process's
             trajectories; environment tokens are masked out later.
         """
-        if self.critic is not None:  # it values the states first, and then learns from the same returns
+        if self.critic is not None:  # it values the states now, and learns from the same returns in `training_step`
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
                 seed = [self.args.seed, self.state.global_step]
-                found, figures = critic_advantages(self.critic, rollout, self.args, self._total, seed)
-            self.record("train", figures)
+                found, self._lesson = critic_advantages(self.critic, rollout, self.args, self._total, seed)
             return found
         return advantages_in_groups(rollout, self.args)
 
@@ -356,6 +355,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._to_come: list[dict[str, Any]] = []  # micro-batches of the present rollout that are still to be trained on
         self._means, self._means_of_hook = metrics.UpdateMeans(), metrics.UpdateMeans()  # of this update so far
         self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
+        self._lesson: Callable[[], dict[str, float]] | None = None  # the critic's, of the present rollout
         trl_seams.forget_values(self)
         self.forget_sent_weights()
 
@@ -377,6 +377,15 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if not self._to_come:
             self._to_come = self.training_batch(generation_batch) * self.args.num_iterations
         return self._to_come.pop(0)
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """As in TRL. The critic learns after the policy's backward pass: a hook that breaks off leaves it as it was."""
+        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        if self._lesson is not None and self.critic is not None and self.accelerator.sync_gradients:
+            with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
+                self.record("train", self._lesson())
+            self._lesson = None
+        return loss
 
     # From rows to micro-batches
 

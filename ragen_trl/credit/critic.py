@@ -1,6 +1,6 @@
 """The critic of the PPO variants: before every token it predicts what the rest of the episode will earn.
 
-TRL has no critic. This one is the policy's backbone once more, with a value head, and it is fitted right after each
+TRL has no critic. This one is the policy's backbone once more, with a value head, and it is fitted once to each
 rollout, with its own optimizer and learning rate. What the policy does not train, such as the base under a LoRA, is
 shared with it and not copied, so with LoRA a critic costs an adapter.
 """

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -119,11 +120,11 @@ def critic_advantages(
     args: StarPOConfig,
     total: Callable[[torch.Tensor], torch.Tensor],
     seed: int | Sequence[int],
-) -> tuple[torch.Tensor, dict[str, float]]:
-    """(L, T) advantages of this process's completion tokens by a critic, and the metrics of its update.
+) -> tuple[torch.Tensor, Callable[[], dict[str, float]]]:
+    """(L, T) advantages of this process's completion tokens by a critic, and what makes it learn from the same returns.
 
-    The critic values the states first and then learns from the same returns, in an order that ``seed`` fixes. ``total``
-    adds a tensor up over all processes.
+    Call that once; it returns the metrics of its update, whose order ``seed`` fixes. ``total`` adds a tensor up over
+    all processes.
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
@@ -135,7 +136,7 @@ def critic_advantages(
         advantages = whiten(advantages, (turn_ids >= 0) & sound[:, None], total)
     minibatches, epochs = critic_steps(len(rollout.summaries), args)
     taught = trajectories, targets, mask & sound[:, None], values
-    return advantages, critic.update(*taught, args.value_clip, minibatches, epochs, seed)
+    return advantages, partial(critic.update, *taught, args.value_clip, minibatches, epochs, seed)
 
 
 def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Pairs of runs that take the same step: micro-batches, resuming, and rows that are parts of trajectories."""
+"""Pairs of runs that take the same step: micro-batches, and rows that are parts of trajectories."""
 
 from pathlib import Path
 from typing import Any

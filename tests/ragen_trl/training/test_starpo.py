@@ -70,41 +70,6 @@ def test_a_server_that_stays_away_costs_no_update(tmp_path: Path, monkeypatch: p
     assert list(whole_checkpoints(tmp_path)) == [2]
 
 
-class BreaksOff(StarPOTrainer):
-    """Ctrl-C in one of the micro-batches, counted from 1 over all updates."""
-
-    at = 0
-
-    def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
-        self.at -= 1
-        if self.at == 0:
-            raise KeyboardInterrupt
-        return super().policy_loss(model, inputs)
-
-
-REBUILT = {"window_turns": 1, "steps_per_generation": 4, "entropy_coef": 0.1}
-
-
-@pytest.mark.parametrize(("at", "options"), [(10, {}), (7, REBUILT)], ids=["second", "in a second update on a rollout"])
-def test_a_training_that_broke_off_goes_on_in_the_same_trainer(
-    tmp_path: Path, at: int, options: dict[str, Any]
-) -> None:
-    """Regression: it went on with what was left of the rollout, and every later update mixed two of them."""
-    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2 if options else 4, **options}
-    options |= {"max_steps": 4, "learning_rate": 0.01, "save_strategy": "steps", "save_steps": 2}
-    unbroken = small_trainer(tmp_path / "unbroken", lottery(draws=2), **options)
-    unbroken.train()
-    broken: Any = small_trainer(tmp_path / "broken", lottery(draws=2), trainer=BreaksOff, **options)
-    broken.at = at
-    with pytest.raises(KeyboardInterrupt):
-        broken.train()
-    broken.train(resume_from_checkpoint=True)
-    expected = parameters(unbroken)
-    assert all(torch.equal(value, expected[name]) for name, value in parameters(broken).items())
-    for name in ("loss", "grad_norm", "sampling/ratio_deviation_max", "frac_reward_zero_std"):
-        assert logged(broken, name) == logged(unbroken, name)
-
-
 @pytest.mark.parametrize("options", [{}, {"log_kl": True}, {"advantage": "gae"}], ids=["group", "reference", "critic"])
 def test_a_trainer_that_nobody_holds_is_gone_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
     """Regression: a cycle kept it, its model, and what ZeRO-3 does to the next one until a garbage collection."""
