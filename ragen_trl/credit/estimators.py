@@ -123,8 +123,7 @@ def critic_advantages(
 ) -> tuple[torch.Tensor, Callable[[], dict[str, float]]]:
     """(L, T) advantages of this process's completion tokens by a critic, and what makes it learn from the same returns.
 
-    Call that once; it returns the metrics of its update, whose order ``seed`` fixes. ``total`` adds a tensor up over
-    all processes.
+    That returns the metrics of the update; ``seed`` fixes its order, ``total`` adds a tensor up over all processes.
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])

@@ -39,8 +39,7 @@ class EvaluationResult:
 
     Attributes:
         n: Episodes.
-        success: Share of episodes that succeeded. ``success_low`` and ``success_high`` are its 95 % interval: Wilson's
-            with one episode a start state, else `intervals.rate_interval`.
+        success: Share of episodes that succeeded; ``success_low``, ``success_high``: its interval (`rate_interval`).
         mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, over start states.
         format_valid: Share of turns whose reply could be read.
         action_valid: Share of turns without format fault or invalid action.

@@ -72,9 +72,9 @@ def paired_difference(
 ) -> dict[str, float] | None:
     """How much more often one policy succeeds than another, paired by start state.
 
-    The interval of the mean of the m differences in [-1, 1] is t standard errors, with two start states added that keep
-    it from vanishing where no difference was seen: one does not differ, and the other by the root of 1 / k, with k
-    episodes a start state, half in each way (Agresti and Min 2005, Statistics in Medicine 24:729, where k is 1).
+    The interval of the mean of the m differences in [-1, 1] is t standard errors. Two start states are added, or none
+    would be left where all agree: one of no difference, one of ±√(1/k) with k episodes a start state (Agresti and Min
+    2005, Statistics in Medicine 24:729, for k = 1).
 
     Args:
         ours: Start seed → 1 or 0 for each of its episodes, of which there is at least one.
