@@ -108,6 +108,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     eval_dataset: Any
     control: Any
     _sent_step: int  # the optimizer step whose weights vLLM has; -1 for none
+    _lesson: Callable[[], dict[str, float]] | None  # what the critic still has to learn of the present rollout
 
     def __init__(
         self,
@@ -355,7 +356,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._to_come: list[dict[str, Any]] = []  # micro-batches of the present rollout that are still to be trained on
         self._means, self._means_of_hook = metrics.UpdateMeans(), metrics.UpdateMeans()  # of this update so far
         self._gaps: list[torch.Tensor] | None = []  # to the sampler in the first update; None: it is checked
-        self._lesson: Callable[[], dict[str, float]] | None = None  # the critic's, of the present rollout
+        self._lesson = None
         trl_seams.forget_values(self)
         self.forget_sent_weights()
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from tqdm.auto import tqdm
 
+from ragen_envs import wilson_interval
 from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
 from ragen_trl.config.options import AStarPOOptions
 from ragen_trl.errors import NotFiniteError, UserError
-from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.sqlite_file import opened
@@ -63,8 +63,8 @@ class ReferenceValues:
     Attributes:
         starts: Start seed → its value, in the order of the given seeds.
         episodes: Number of episodes that these values are estimated from, of which ``played`` were not in the cache.
-        success: Success rate over the first samples of every start, with its 95 % interval ``success_low`` and
-            ``success_high`` (`rate_interval`).
+        success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, Wilson's
+            95 % interval as if all episodes were independent.
         return_range: The unit of β₁ and β₂.
         beta1: β₁ in units of the return: the option times ``return_range``.
     """
@@ -234,19 +234,17 @@ def estimate_values(
             if all(count == counts[seed] for seed, count in more.items()):
                 break
             counts.update(more)
-    won = [sum(sample.success for sample in of_start) for of_start in found.values()]
+    won = [sample.success for of_start in found.values() for sample in of_start]
     if not any(won) or not any(map(_has_spread, returns.values())):
-        most = rate_interval(won, list(counts.values()))[1]
         raise NothingToLearnError(
             f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}, and "
-            f"{sum(won)} succeeded (at most {most:.2%} with 95 % confidence); A*-PO "
+            f"{sum(won)} succeeded (at most {wilson_interval(sum(won), len(won))[1]:.2%} with 95 % confidence); A*-PO "
             "cannot learn what its reference never does, nor where all episodes of each start state earn the same: "
             "warm-start the model on the oracle's play, make the environment easier, take other start states, or raise "
             "the temperature or max_reference_samples"
         )
-    first = args.reference_samples
-    won = [sum(sample.success for sample in of_start[:first]) for of_start in found.values()]
-    low, high = rate_interval(won, [first] * len(won))
+    won = [sample.success for of_start in found.values() for sample in of_start[: args.reference_samples]]
+    low, high = wilson_interval(sum(won), len(won))
     starts = {
         seed: StartValue(
             samples=len(found[seed]),
@@ -258,7 +256,7 @@ def estimate_values(
         for seed, of_start in returns.items()
     }
     played = samples.num_played - played_before
-    return ReferenceValues(starts, pool.numel(), played, sum(won) / (first * len(won)), low, high, scale, beta1)
+    return ReferenceValues(starts, pool.numel(), played, sum(won) / len(won), low, high, scale, beta1)
 
 
 def _has_spread(returns: torch.Tensor) -> bool:
