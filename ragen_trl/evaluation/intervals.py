@@ -3,7 +3,7 @@
 The variance between start states (the linearised variance of a ratio) gives a design effect (Kish 1965), and a rate has
 Wilson's interval for as many episodes as they are worth (Franco, Little, Louis and Slud 2019, J. Survey Statistics and
 Methodology 7:334). It is moderated by what is known beforehand, with the degrees of freedom of both (Smyth 2004, Stat.
-Appl. Genet. Mol. Biol. 3:3). By simulation 0.958 are covered in the mean with 6 to 100 start states, and at least 0.91
+Appl. Genet. Mol. Biol. 3:3). By simulation 0.959 are covered in the mean with 6 to 100 start states, and at least 0.92
 where few outcomes are possible, as by Wilson's own; docs/evaluation.md compares five others.
 """
 
