@@ -52,7 +52,7 @@ from ragen_trl.system.provenance import provenance
 from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
-from ragen_trl.training.observers import Observer, guard_trackers, observe
+from ragen_trl.training.observers import Observer, TeachCritic, guard_trackers, observe
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
 from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance_of
@@ -184,6 +184,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if args.advantage in CRITIC_ADVANTAGES:
             pad_id, shares = self.tokenizer.pad_token_id, self._scorer.shares_prefixes
             self.critic = Critic(policy, self.accelerator, args, pad_id, shares)
+            self.add_callback(TeachCritic(self))
         self.observers: list[Observer] = []
         self._begin_training()
 
@@ -218,7 +219,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             (B,) one for each trajectory of all processes, or (L, T) one for each completion token of this process's
             trajectories; environment tokens are masked out later.
         """
-        if self.critic is not None:  # it values the states now, and learns from the same returns in `training_step`
+        if self.critic is not None:  # it values the states now, and learns from the same returns in `teach_critic`
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
                 seed = [self.args.seed, self.state.global_step]
                 found, self._lesson = critic_advantages(self.critic, rollout, self.args, self._total, seed)
@@ -379,14 +380,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self._to_come = self.training_batch(generation_batch) * self.args.num_iterations
         return self._to_come.pop(0)
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """As in TRL. The critic learns after the policy's backward pass: a hook that breaks off leaves it as it was."""
-        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
-        if self._lesson is not None and self.critic is not None and self.accelerator.sync_gradients:
+    def teach_critic(self) -> None:
+        """Fit the critic to the rollout, once; `TeachCritic` calls it after the policy's first step on it."""
+        if self._lesson is not None and self.critic is not None:
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
                 self.record("train", self._lesson())
             self._lesson = None
-        return loss
 
     # From rows to micro-batches
 

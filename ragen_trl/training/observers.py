@@ -4,6 +4,7 @@ A trainer shows them each rollout once, on every process, before any training on
 """
 
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,20 @@ def guard_trackers(callbacks: Sequence[TrainerCallback]) -> None:
             for event in ("on_step_end", "on_log", "on_evaluate", "on_save", "on_train_end"):
                 guarded = logged_failure(f"{type(callback).__name__} failed")
                 setattr(callback, event, guarded(getattr(callback, event)))
+
+
+class TeachCritic(TrainerCallback):
+    """Lets a trainer's critic learn when the policy has taken its step and its gradients are gone.
+
+    A hook that breaks off before that leaves the critic as it was, so the next training does not teach it twice.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = weakref.proxy(trainer)  # which holds this object
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Transformers logs the row of this step afterwards, the critic's figures in it."""
+        self._trainer.teach_critic()
 
 
 @dataclass(frozen=True)

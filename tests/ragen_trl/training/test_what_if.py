@@ -15,7 +15,7 @@ import ragen_trl
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOTrainer
 from ragen_trl.training.launch import load_weights
 from tests.support.ragen_trl.astar_runs import SMALL_STAGE
-from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model
+from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, limits_of, lottery, parameters, small_model
 
 HOOKS = ("rollout", "select_groups", "advantages", "policy_loss")
 PARTS: dict[str, Any] = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
@@ -53,7 +53,7 @@ def watched(kind: type[StarPOTrainer]) -> type[StarPOTrainer]:
 def made(folder: Path, astar: bool = False, lora: bool = False, **options: Any) -> tuple[Any, dict[str, Any]]:
     """A trainer, and what its caller gave it."""
     settings = {**SMALL, "learning_rate": 1e-2, "save_strategy": "steps", "save_steps": 1, "num_eval_seeds": 2}
-    settings |= {"max_reply_length": 2}
+    settings |= {"max_reply_length": 2, **limits_of(lottery(draws=2))}
     config, kind = (AStarPOConfig, AStarPOTrainer) if astar else (StarPOConfig, StarPOTrainer)
     given = {
         "args": config(output_dir=str(folder), **{**settings, **(SMALL_STAGE if astar else {}), **options}),
