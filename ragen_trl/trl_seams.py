@@ -32,7 +32,7 @@ from ragen_trl.errors import UserError
 logger = logging.getLogger(__name__)
 
 TESTED = ("1.15", "1.16")
-"""Minor versions of TRL that ``make test-trl`` runs."""
+"""Minor versions of TRL that ``make test-versions`` runs."""
 
 # Methods with the parameters that are given by name or by place here.
 _METHODS = {
