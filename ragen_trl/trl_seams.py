@@ -40,8 +40,8 @@ _METHODS = {
     "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "compute_entropy"),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
 }
-# What `StarPOTrainer` overrides of Transformers: under another name nothing would load a critic, or check a gradient.
-_OF_TRANSFORMERS = ("_prepare_for_training", "_get_grad_norm", "_save_checkpoint")
+# Of Transformers: overridden under another name, nothing would load a critic; the rest would fail at a checkpoint.
+_OF_TRANSFORMERS = ("_prepare_for_training", "_get_grad_norm", "_save_checkpoint", "_save", "_load_best_model")
 _ATTRIBUTES = ("_pending_metrics", "_pending_extra_logs", "_metrics", "_logs", "_buffered_inputs")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Trainer
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, trl_seams
@@ -54,9 +55,17 @@ def test_every_micro_batch_comes_with_the_rows_of_its_rollout(tmp_path: Path) ->
 def test_a_seam_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer(tmp_path, lottery())
     check_seams(trainer)
+    for owner, names in ((GRPOTrainer, trl_seams._METHODS), (Trainer, trl_seams._OF_TRANSFORMERS)):
+        for name in names:
+            with monkeypatch.context() as patch:
+                for kind in owner.__mro__:  # also where TRL overrides what is Transformers'
+                    if name in vars(kind):
+                        patch.delattr(kind, name)
+                with pytest.raises(UserError, match=rf"has no {owner.__name__}\.{name}\b.*; install "):
+                    check_seams(trainer)
     with monkeypatch.context() as patch:
-        patch.delattr(GRPOTrainer, "_calculate_rewards")
-        with pytest.raises(UserError, match=r"has no GRPOTrainer._calculate_rewards\(.*install a tested version"):
+        patch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, rows, prompts, completions: None)
+        with pytest.raises(UserError, match=r"_calculate_rewards\(inputs, completion_ids_list\)"):
             check_seams(trainer)
     del trainer._logs
     with pytest.raises(UserError, match="has no GRPOTrainer._logs"):
