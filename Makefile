@@ -69,7 +69,8 @@ test-versions: $(OVER:%=$(VERSIONS)/%/.installed) ## Run seams, golden runs, gam
 	        tests/ragen_trl/training/test_equivalence.py::test_a_resumed_run_ends_where_an_unbroken_one_does \
 	        tests/ragen_trl/policies/test_transformers.py tests/ragen_trl/policies/test_models.py \
 	        tests/ragen_envs/test_contract.py tests/ragen_envs/test_render.py \
-	        tests/ragen_envs/test_webshop_client.py tests/webshop_server/store/test_shop.py && \
+	        tests/ragen_envs/test_webshop_client.py tests/webshop_server/store/test_shop.py \
+	        tests/webshop_server/server/test_command.py && \
 	    $(RUN) -m ragen_trl train --env ragen/Bandit-v0 --max_steps 2 --demonstrations 32 --eval_episodes 8 \
 	        --output_dir $(VERSIONS)/run --overwrite || exit 1; done
 
