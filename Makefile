@@ -66,7 +66,7 @@ test-versions: $(OVER:%=$(VERSIONS)/%/.installed) ## Run seams, golden runs, gam
 	    export PYTHONPATH=$(CURDIR)/$(VERSIONS)/$$over TRITON_INTERPRET=1; \
 	    $(RUN) -m tests.golden --compare $(VERSIONS)/golden.pt --within 1e-4 --only group 'KL, LoRA' windows 'A*-PO' && \
 	    $(RUN) -m pytest -q -p no:cacheprovider tests/ragen_trl/training/test_trl_contract.py \
-	        tests/ragen_trl/training/test_equivalence.py::test_a_resumed_run_ends_where_an_unbroken_one_does \
+	        tests/ragen_trl/training/test_starpo.py \
 	        tests/ragen_trl/policies/test_transformers.py tests/ragen_trl/policies/test_models.py \
 	        tests/ragen_envs/test_contract.py tests/ragen_envs/test_render.py \
 	        tests/ragen_envs/test_webshop_client.py tests/webshop_server/store/test_shop.py \
