@@ -125,7 +125,9 @@ CASES: dict[str, dict[str, Any]] = {
     "refill": case("lottery", num_generations=2, max_refills=4),
     "few at a time": case("long", 8, **{**_SEVERAL, "num_generations": 4}, rollout_batch_size=3),
     "own loss": case(algorithm="own loss"),  # regression: the other process waited for ever
-    "environments and filter": case("lake draws", 24, algorithm="StarPO-S", filter_ratio=0.5, **limits_of(lottery(draws=3))),
+    "environments and filter": case(
+        "lake draws", 24, algorithm="StarPO-S", filter_ratio=0.5, **limits_of(lottery(draws=3))
+    ),
     # 10 rows in batches of 4: on two processes the last batches repeat six of them.
     "evaluation": case(
         eval_strategy="steps", eval_steps=1, num_eval_seeds=10, per_device_eval_batch_size=4, eval_on_start=True
