@@ -1,7 +1,4 @@
-"""OpenEnv both ways: its servers of text as environments, and these environments as its servers.
-
-See docs/your_own_environment.md.
-"""
+"""OpenEnv both ways: its servers of text as environments, and these environments as its servers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,4 @@
-"""τ²-bench's conversations as environments with tools: a model serves a user by a policy.
-
-See docs/your_own_environment.md.
-"""
+"""τ²-bench's conversations as environments with tools: a model serves a user by a policy."""
 
 import contextlib
 import functools

@@ -122,8 +122,7 @@ class ToolTurns(AgentTurns):
 
     Args:
         env: The environment; the unwrapped one is a `ToolEnv`.
-        max_turns, max_actions_per_turn, max_actions: As of `AgentTurns`; a call is an action.
-        format_penalty, success_return: As of `AgentTurns`.
+        max_turns, max_actions_per_turn, max_actions, format_penalty, success_return: As of `AgentTurns`, for calls.
         think: Whether a reply has a thought in ``<think>`` tags before its calls.
         call_format: The form that `format_reply` writes, one of `CALL_FORMATS`; it may be set later.
 

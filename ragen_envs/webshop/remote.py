@@ -27,7 +27,6 @@ from webshop_server.store.state import INVALID, START, SUB_PAGES, PageState, Sto
 
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
-EXAMPLE = "http://127.0.0.1:3000"
 REMEDY = "start `webshop-server` there, or leave base_url out to run the store in this process"
 
 TEST, EVALUATION = 500, 1500
@@ -67,7 +66,7 @@ def _client(address: str, process: int) -> httpx.Client:
 
 
 class RemoteStore:
-    """HTTP to one store, such as `EXAMPLE`. It is asked at its first use.
+    """HTTP to one store, such as "http://127.0.0.1:3000". It is asked at its first use.
 
     Settings for proxies in environment variables are ignored.
     """
@@ -75,7 +74,7 @@ class RemoteStore:
     def __init__(self, base_url: str) -> None:
         """Opens nothing yet. A `ValueError` if this is no address."""
         if not re.fullmatch(r"https?://[^/?#\s]\S*", base_url):
-            raise ValueError(f"base_url={base_url!r} is no address of a server; write all of it, as {EXAMPLE!r}")
+            raise ValueError(f"base_url={base_url!r} is no address of a server; write all of it, as 'http://127.0.0.1:3000'")
         self.address = base_url.rstrip("/")
         self.has_only_pages = False  # whether it was found to be none of ours
         self.known: dict[str, Any] | None = None  # what it told about itself, see `WebShop.about`
