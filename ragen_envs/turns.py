@@ -354,8 +354,9 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
 
 
 def _docstring(env: gymnasium.Env[Any, Any]) -> str:
-    """What the docstring of an environment's own class says before a section such as ``Args:``."""
-    text = re.split(r"\n\s*\w+:\s*\n", inspect.cleandoc(type(env).__doc__ or ""))[0].strip()
+    """What the docstring of an environment's own class says before a section on its arguments or versions."""
+    section = r"\n\s*(?:\w+:\s*\n|\w+\s*\n\s*---|#+ (?:Arguments|References|Version))"
+    text = re.split(section, inspect.cleandoc(type(env).__doc__ or ""))[0].strip()
     if not text:
         raise ValueError(f"{env} says nowhere what its task is: its class has no docstring; pass instruction=")
     return text

@@ -457,7 +457,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             try:
                 played = self.rollout(starts, envs, self.policy(self.temperature, model))
             except EnvResetError:  # between two updates nothing need be lost; other processes may not have failed
-                saves = self.state.global_step > 0 and self.args.save_strategy != "no"
+                saves = self.is_in_train and self.state.global_step > 0 and self.args.save_strategy != "no"
                 if saves and self.accelerator.num_processes == 1:
                     self._save_checkpoint(self.model, None)
                 raise
@@ -656,8 +656,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
             checks.check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
         if norm == 0 and not self.is_deepspeed_enabled:
-            # No group has told its members apart. A step would move the weights by momentum and decay, and shrink the
-            # second moment, so the next gradient would be divided by too little: an optimizer skips what has no grad.
+            # Nothing to learn, and no entropy bonus or KL that pulls. A step would move the weights by momentum and
+            # decay, and shrink the second moment, so the next gradient would be divided by too little: an optimizer
+            # skips what has no grad.
             model.zero_grad(set_to_none=True)
         return norm
 

@@ -136,7 +136,8 @@ class TrlTask(ToolEnv):
         if not any(each.kind is each.VAR_KEYWORD for each in named.values()):
             row = {name: value for name, value in row.items() if name in named}
         prompt, said, self._paid = options.get("prompt") or "", self._made.reset(**row), 0.0
-        return f"{prompt if isinstance(prompt, str) else prompt[-1]['content']}{said or ''}"
+        messages = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
+        return "\n\n".join(filter(None, map(_text, messages))) + _text(said or "")
 
     def _judge(self) -> Judgement:
         found = self._made.get_reward() if hasattr(self._made, "get_reward") else 0.0
@@ -146,3 +147,8 @@ class TrlTask(ToolEnv):
 
     def _answered(self, text: str) -> Judgement:
         return self._judge()
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content, which may come in blocks; only text plays."""
+    return content if isinstance(content, str) else "".join(block["text"] for block in content)

@@ -20,12 +20,12 @@ import gymnasium
 from ragen_envs import make_named
 from ragen_trl.config import options as declared
 from ragen_trl.config.options import option_names
+from ragen_trl.config.recipes import SECTIONS
 from ragen_trl.errors import OptionError
 
 OURS = tuple(kind for kind in vars(declared).values() if isinstance(kind, type) and is_dataclass(kind))
 """Every class of options that this package declares."""
 _OF_TRL = ("trl/trainer/grpo_config.py", "trl/trainer/base_config.py", "transformers/training_args.py")
-_BY_NAME = ("algorithms", "environments")  # sections of a file whose keys are no options; see `recipes.options_for`
 
 
 def check_names(what: str, names: Iterable[Any], known: Collection[str]) -> None:
@@ -54,10 +54,10 @@ def check_early(words: Sequence[str], given: Mapping[str, Any]) -> None:
         given: The content of the file that ``--config`` names.
     """
     said = typed(words)
-    sections = [part for name in _BY_NAME for part in (given.get(name) or {}).values() if isinstance(part, dict)]
+    sections = [part or {} for name in SECTIONS for part in (given.get(name) or {}).values()]
     if of_trl := names_of_trl():
         known = {*of_trl, *(name for kind in OURS for name in option_names(kind))}
-        known |= {f"no_{name}" for name in known} | {"help", *_BY_NAME}
+        known |= {f"no_{name}" for name in known} | {"help", *SECTIONS}
         check_names("there is no option", (f"--{name}" for name in said), {f"--{name}" for name in known})
         check_names("the config file has", (name for part in (given, *sections) for name in part), known)
     hints: dict[str, Any] = {name: hint for kind in OURS for name, hint in get_annotations(kind).items()}

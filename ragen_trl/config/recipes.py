@@ -18,6 +18,8 @@ from ragen_trl.errors import OptionError
 from ragen_trl.system.atomic import read_json
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
+SECTIONS = ("algorithms", "environments")
+"""Options for one algorithm or one environment alone, by its name."""
 _OF_OUR_OWN = ("defaults", "embedded", "embedded-ppo", "pretrained")
 PRESETS = tuple(sorted({path.stem for path in _FOLDER.glob("*.yaml")} - set(_OF_OUR_OWN)))
 
@@ -32,6 +34,10 @@ def read_options(path: Path) -> dict[str, Any]:
         raise OptionError(f"{path} cannot be read: {error}; the presets are {', '.join(PRESETS)}") from None
     if not isinstance(given, dict):
         raise OptionError(f"{path} holds a {type(given).__name__}; it needs lines 'option: value'")
+    for name in SECTIONS:
+        section = given.get(name) or {}
+        if not isinstance(section, dict) or not all(isinstance(part, dict | None) for part in section.values()):
+            raise OptionError(f"{path}: {name} is {section!r}; under each name it needs lines 'option: value'")
     return {str(name).replace("-", "_"): value for name, value in given.items()}
 
 
@@ -43,7 +49,7 @@ def options_for(given: Mapping[str, Any], env: str | None, algo: str | None) -> 
         >>> options_for(given, "ragen/Bandit-v0", "starpo"), options_for(given, None, None)
         ({'max_turns': 1}, {'max_turns': 5})
     """
-    everywhere = {name: value for name, value in given.items() if name not in ("algorithms", "environments")}
+    everywhere = {name: value for name, value in given.items() if name not in SECTIONS}
     here = (given.get("algorithms") or {}).get(algo), (given.get("environments") or {}).get(env)
     return everywhere | (here[0] or {}) | (here[1] or {})
 

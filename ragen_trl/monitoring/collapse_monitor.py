@@ -23,6 +23,7 @@ from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.alerts import Alert, AlertWatch
 from ragen_trl.monitoring.mutual_information import measured_dependence, thought_pair
+from ragen_trl.system.atomic import damage
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.launch import load_weights, unwrapped_for_generation
@@ -169,7 +170,7 @@ class CollapseMonitor(TrainerCallback):
         if self.action != "rollback" or not self._confirmed:
             return
         folder = whole_checkpoints(str(args.output_dir)).get(state.best_global_step or 0)
-        if folder is None:
+        if folder is None or damage(folder, contents=True):
             logger.warning("no whole checkpoint in %s to roll back to; the weights stay as they are", args.output_dir)
             return
         self.rolled_back_to = state.best_global_step

@@ -198,3 +198,9 @@ def test_an_end_without_a_word_on_success_is_a_failure_that_is_told(monkeypatch:
     with pytest.warns(UserWarning, match="ended without 'success' in its info, which counts as a failure"):
         _, reward, terminated, _, info = env.step(answer("end"))
     assert (reward, terminated, info["success"]) == (1.0, True, False)
+
+
+@pytest.mark.parametrize("section", ["Args:\n", "## Version History\n", "Parameters\n    ----------\n"])
+def test_a_docstring_is_the_task_up_to_its_sections(section: str) -> None:
+    kind = type("Plain", (Poem,), {"__doc__": f"Say it back.\n\n    Word by word.\n\n    {section}    x: 1\n"})
+    assert AgentTurns(kind()).instruction == "Say it back.\n\nWord by word."

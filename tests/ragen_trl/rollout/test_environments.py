@@ -171,7 +171,8 @@ class Counting:
 def test_a_class_for_trl_and_its_rows_are_played_as_they_are() -> None:
     """From TRL 1.16's documentation of `environment_factory`."""
     args = on_cpu(think=False, max_turns=3, success_return=1.0, num_generations=64)
-    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "Count."}], "start": start} for start in (4, 7)])
+    blocks = [{"role": "user", "content": [{"type": "text", "text": "Count."}]}]  # TRL takes them, too
+    rows = Dataset.from_list([{"prompt": blocks, "start": start} for start in (4, 7)])
     tasks = Tasks(Counting, rows, args)
     starts = [Start(row["seed"], options=reset_options(row)) for row in tasks.rows.select(range(2))]
     said = ['<tool_call>{"name": "add", "arguments": {"by": 2}}</tool_call>', "Enough."]
