@@ -150,18 +150,18 @@ def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path, number: signal.Signals) -> None:
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup SIGHUP is ignored, and stays so
     stop = StopOnInterrupt()
     training = small_trainer(tmp_path, lottery(), callbacks=[stop], max_steps=50)
     weight = training.model.lm_head.weight
-    weight.register_hook(
-        lambda _: None if stop.stopped else os.kill(os.getpid(), number)
-    )  # in the first backward pass
+    # In the first backward pass.
+    weight.register_hook(lambda _: None if stop.stopped else os.kill(os.getpid(), number))
     training.train()
+    given_back = signal.signal(number, before)
     assert stop.stopped
     assert training.state.global_step == 1
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(number)) == handlers
+    assert given_back == signal.SIG_DFL and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_tracker_that_fails_ends_no_training(
