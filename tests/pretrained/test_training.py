@@ -19,7 +19,7 @@ from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
-from tests.support.ragen_trl.trainers import logged, lottery, parameters
+from tests.support.ragen_trl.trainers import limits_of, logged, lottery, parameters
 
 pytestmark = pytest.mark.timeout(1200)  # minutes on a busy machine
 Make = Callable[..., StarPOTrainer]
@@ -38,6 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
     # Of a game that any reply can win, since the reference must succeed sometimes.
     "A*-PO": {
         **{"env": lottery(draws=2), "config": AStarPOConfig, "trainer": AStarPOTrainer, **PAIR},
+        **limits_of(lottery(draws=2)),
         **{"num_train_seeds": 2, "reference_samples": 2, "max_reference_samples": 2},
     },
 }

@@ -19,7 +19,7 @@ from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import SMALL_STAGE, Spy
 from tests.support.ragen_trl.fake_envs import quizzes, starts
-from tests.support.ragen_trl.trainers import LAKE, SMALL, both_scores, logged, lottery, parameters
+from tests.support.ragen_trl.trainers import LAKE, SMALL, both_scores, limits_of, logged, lottery, parameters
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
 Make = Callable[..., StarPOTrainer]
@@ -120,7 +120,7 @@ def test_a_lora_run_on_the_lake(train: Make) -> None:
 
 
 def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:
-    options = {**SMALL_STAGE, "max_steps": 3, "refresh_steps": 2, "learning_rate": 1e-2}
+    options = {**SMALL_STAGE, "max_steps": 3, "refresh_steps": 2, "learning_rate": 1e-2, **limits_of(lottery(draws=3))}
     made = train(lottery(draws=3), AStarPOConfig, Spy, **options)
     assert isinstance(made, AStarPOTrainer)
     made.train()
