@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +25,7 @@ from markupsafe import Markup
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.tables import result_table
-from ragen_trl.monitoring.alerts import find_alerts, trailing_means
+from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
 from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
 from ragen_trl.training.checkpoints import whole_checkpoints
@@ -53,6 +54,11 @@ class Run:
         """The results of the policies that were played."""
         found = self.summary.get("results", {})
         return {name: found[name] for name in POLICIES if name in found and "not_played" not in found[name]}
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """The alerts that fired, in order."""
+        return find_alerts(self.history)
 
     def successes(self) -> list[tuple[float, float]]:
         """(step, success in training) in the order of steps; of a step that was logged twice, the last value counts."""
@@ -134,7 +140,8 @@ def sentence(run: Run, label: str = "") -> str:
 def _course(run: Run) -> str:
     """What happened on the way that the last results do not show: a collapse, a recovery, replies at their cap."""
     text, successes = "", run.successes()
-    for fallen in (fired for fired in find_alerts(run.history) if fired.rule.name == "success_falls"):
+    fallen = next((fired for fired in run.alerts if fired.rule.name == "success_falls"), None)
+    if fallen is not None:
         best = max(trailing_means([success for step, success in successes if step <= fallen.step], 20))
         now = fmean(success for _, success in successes[-20:])
         text += f" Success in training fell from {best:.2f} to {fallen.value:.2f} by step {fallen.step}"
@@ -150,7 +157,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     runs = [read_run(folder) for folder in folders]
     for run in runs:
         with reading(run.path, "its summary.json or history.json was changed: write it again"):
-            sentence(run), results_table(run.summary), find_alerts(run.history), run.successes()
+            sentence(run), results_table(run.summary), run.alerts, run.successes()
     page = _page(runs)
     write_atomically(output, _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page))
     return output
@@ -163,7 +170,7 @@ def _page(runs: list[Run]) -> str:
     names = [run.path.name for run in runs]
     labels = [""] if len(runs) == 1 else names if len(set(names)) == len(names) else [str(run.path) for run in runs]
     colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
-    alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in find_alerts(run.history)]
+    alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in run.alerts]
     curves = [run.successes() for run in runs]
     drawing = Markup(draw(curves, [run.results for run in runs])) if any(curves) else ""
     recorded_runs, blocks = pack([run.path for run in runs], labels)
