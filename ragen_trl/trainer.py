@@ -344,11 +344,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 or if another command or script writes to ``output_dir``; the other processes then end.
         """
         config = self.args
+        asked = resume_from_checkpoint, config.output_dir, config.steps_per_rollout, config.max_steps, self._facts
         with nullcontext() if config.save_strategy == "no" else one_writer(Path(config.output_dir)):
-            ends = config.steps_per_rollout, config.max_steps
-            checkpoint = on_main(
-                lambda: resumable_checkpoint(resume_from_checkpoint, config.output_dir, *ends, self._facts)
-            )
+            checkpoint = on_main(lambda: resumable_checkpoint(*asked))
             self._begin_training()
             return super().train(None if checkpoint is None else str(checkpoint), trial, ignore_keys_for_eval)
 
