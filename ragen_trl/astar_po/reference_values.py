@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from tqdm.auto import tqdm
 
-from ragen_envs import wilson_interval
 from ragen_trl.algorithms.filtering import ZERO_STD
+from ragen_trl.algorithms.intervals import rate_interval
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
 from ragen_trl.config.options import AStarPOOptions
 from ragen_trl.errors import NotFiniteError, UserError
@@ -63,8 +63,8 @@ class ReferenceValues:
     Attributes:
         starts: Start seed → its value, in the order of the given seeds.
         episodes: Number of episodes that these values are estimated from, of which ``played`` were not in the cache.
-        success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, Wilson's
-            95 % interval as if all episodes were independent.
+        success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, its 95 %
+            interval (`rate_interval`).
         return_range: The unit of β₁ and β₂.
         beta1: β₁ in units of the return: the option times ``return_range``.
     """
@@ -234,17 +234,17 @@ def estimate_values(
             if all(count == counts[seed] for seed, count in more.items()):
                 break
             counts.update(more)
-    won = [sample.success for of_start in found.values() for sample in of_start]
-    if not any(won) or not any(map(_has_spread, returns.values())):
+    won = sum(sample.success for of_start in found.values() for sample in of_start)
+    first = [[sample.success for sample in of_start[: args.reference_samples]] for of_start in found.values()]
+    successes, sizes = list(map(sum, first)), list(map(len, first))
+    low, high = rate_interval(successes, sizes)
+    if not won or not any(map(_has_spread, returns.values())):
         raise NothingToLearnError(
             f"{pool.numel()} episodes from {len(found)} start states earned {pool.min():.3g} to {pool.max():.3g}, and "
-            f"{sum(won)} succeeded (at most {wilson_interval(sum(won), len(won))[1]:.2%} with 95 % confidence); A*-PO "
-            "cannot learn what its reference never does, nor where all episodes of each start state earn the same: "
-            "warm-start the model on the oracle's play, make the environment easier, take other start states, or raise "
-            "the temperature or max_reference_samples"
+            f"{won} succeeded (at most {high:.2%} with 95 % confidence); A*-PO cannot learn what its reference never "
+            "does, nor where all episodes of a start state earn the same: warm-start the model on the oracle's play, "
+            "make the environment easier, take other start states, or raise the temperature or max_reference_samples"
         )
-    won = [sample.success for of_start in found.values() for sample in of_start[: args.reference_samples]]
-    low, high = wilson_interval(sum(won), len(won))
     starts = {
         seed: StartValue(
             samples=len(found[seed]),
@@ -256,7 +256,7 @@ def estimate_values(
         for seed, of_start in returns.items()
     }
     played = samples.num_played - played_before
-    return ReferenceValues(starts, pool.numel(), played, sum(won) / len(won), low, high, scale, beta1)
+    return ReferenceValues(starts, pool.numel(), played, sum(successes) / sum(sizes), low, high, scale, beta1)
 
 
 def _has_spread(returns: torch.Tensor) -> bool:

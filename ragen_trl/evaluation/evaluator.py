@@ -16,9 +16,9 @@ from typing import Any
 import gymnasium
 
 from ragen_envs import AgentTurns, episode_seeds
+from ragen_trl.algorithms.intervals import paired_difference, pass_at_k, rate_interval, ratio_variance, with_interval
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.intervals import paired_difference, pass_at_k, rate_interval, ratio_variance, with_interval
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.rollout.environments import EnvPool, EnvSpec, env_specs
 from ragen_trl.rollout.episode import FAILED, measure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen_trl.evaluation.intervals import with_interval
+from ragen_trl.algorithms.intervals import with_interval
 
 
 def result_table(results: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:

@@ -22,8 +22,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ragen_trl.algorithms.intervals import with_interval
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.tables import result_table
 from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
 from ragen_trl.reporting.recorder import recordings

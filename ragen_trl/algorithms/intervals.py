@@ -1,10 +1,9 @@
 """Intervals of rates, of pass@k and of paired differences, where several episodes of a start state are alike.
 
-The variance between start states (the linearised variance of a ratio) gives a design effect (Kish 1965), and a rate has
-Wilson's interval for as many episodes as they are worth (Franco, Little, Louis and Slud 2019, J. Survey Statistics and
-Methodology 7:334). It is moderated by what is known beforehand, with the degrees of freedom of both (Smyth 2004, Stat.
-Appl. Genet. Mol. Biol. 3:3). By simulation 0.959 are covered in the mean with 6 to 100 start states, and at least 0.92
-where few outcomes are possible, as by Wilson's own; docs/evaluation.md compares five others.
+The variance between start states (the linearised variance of a ratio) gives a design effect (Kish 1965), which says how
+many independent trials the episodes are worth; limits are beta quantiles for that many (Korn and Graubard 1998, Survey
+Methodology 24:193). What is known beforehand moderates it, with the degrees of freedom of both (Smyth 2004, Stat. Appl.
+Genet. Mol. Biol. 3:3). docs/evaluation.md says how often the truth is covered.
 """
 
 import math
@@ -12,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean
 from typing import Any
 
-from scipy.special import stdtrit
-
-from ragen_envs import wilson_interval
+from scipy.special import betaincinv, stdtrit
 
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -22,8 +19,7 @@ _Z = NormalDist().inv_cdf(0.975)
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
     """Variance of ``sum(totals) / sum(sizes)`` over independent clusters: m/(m-1) · Σ (t_i - r n_i)² / (Σ n_i)².
 
-    t_i is the sum over the n_i episodes of each of the m start states. 0 for a single cluster, whose variance is
-    unknown.
+    t_i is the sum over the n_i episodes of each of m start states. 0 for a single one, whose variance is unknown.
     """
     count, n = len(totals), sum(sizes)
     if count < 2:
@@ -46,13 +42,13 @@ def rate_interval(totals: Sequence[float], sizes: Sequence[int]) -> tuple[float,
     """95 % interval of a rate, from the successes and episodes of each start state.
 
     The variance between start states says how many independent trials the rate is worth: the episodes, divided by the
-    design effect and by (t / z)². They are at least Σ n_i / (Σ n_i² / Σ n_i), the number of start states where all have
-    equally many episodes (which then all end alike); and at most twice the episodes, since 6 start states are covered
-    by 0.98 if a small variance shortens nothing. For the mean of a pass@k, ``totals`` are the shares times ``sizes``.
+    design effect and by (t / z)². They are at most twice the episodes, and at least (Σ n_i)² / Σ n_i², the number of
+    start states if all are equally large. Limits are halfway from Jeffreys', which cover too seldom, to Clopper and
+    Pearson's, which cover too often (Brown, Cai, DasGupta 2001). For a pass@k, ``totals`` are shares times ``sizes``.
 
     Example:
         >>> [round(bound, 3) for bound in rate_interval([4, 0, 4, 0], [4, 4, 4, 4])]  # four coins, not sixteen
-        [0.15, 0.85]
+        [0.093, 0.907]
     """
     n, count = sum(sizes), len(sizes)
     rate = math.fsum(totals) / n
@@ -64,7 +60,9 @@ def rate_interval(totals: Sequence[float], sizes: Sequence[int]) -> tuple[float,
         effect = n * ratio_variance(totals, sizes) / (rate * (1 - rate))
         effect = (before + estimated * effect) / (before + estimated)
         trials = max(least, min(2.0, (_Z / float(stdtrit(before + estimated, 0.975))) ** 2 / effect) * n)
-    return wilson_interval(rate * trials, trials)
+    won, lost = rate * trials, (1 - rate) * trials
+    low = float(betaincinv(won + 0.25, lost + 0.75, 0.025)) if won > 0 else 0.0
+    return low, float(betaincinv(won + 0.75, lost + 0.25, 0.975)) if lost > 0 else 1.0
 
 
 def paired_difference(
@@ -72,9 +70,9 @@ def paired_difference(
 ) -> dict[str, float] | None:
     """How much more often one policy succeeds than another, paired by start state.
 
-    The interval of the mean of the m differences in [-1, 1] is t standard errors. Two start states are added, or none
-    would be left where all agree: one of no difference, one of ±√(1/k) with k episodes a start state (Agresti and Min
-    2005, Statistics in Medicine 24:729, for k = 1).
+    The interval of the mean of the m differences in [-1, 1] is t standard errors. One start state is added, or nothing
+    would be left where all agree: its difference is √(1/k) with both signs, for k episodes a start state. For k = 1 it
+    is half of what Agresti and Min add (2005, Statistics in Medicine 24:729).
 
     Args:
         ours: Start seed → 1 or 0 for each of its episodes, of which there is at least one.
@@ -92,13 +90,15 @@ def paired_difference(
     differences = [fmean(ours[seed]) - fmean(theirs[seed]) for seed in shared]
     if not differences:
         return None
-    value, starts, count = fmean(differences), len(shared), len(shared) + 2
+    starts = len(shared)
     episodes = sum(len(ours[seed]) + len(theirs[seed]) for seed in shared) / 2
     squares = math.fsum(difference**2 for difference in differences) + starts / episodes
-    error = math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
+    centre = math.fsum(differences) / (starts + 1)
     degrees = sum(_degrees(starts, episodes, sum(difference != 0 for difference in differences)))
+    error = math.sqrt((squares / (starts + 1) - centre**2) / starts)
     arm = float(stdtrit(max(1, min(degrees, starts - 1)), 0.975)) * error
-    return {"value": value, "low": max(-1.0, value - arm), "high": min(1.0, value + arm), "starts": starts}
+    low, high = max(-1.0, centre - arm), min(1.0, centre + arm)
+    return {"value": fmean(differences), "low": low, "high": high, "starts": starts}
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
