@@ -282,7 +282,9 @@ class WarmStartConfig(Checked):
     demo_learning_rate: float = option(2e-3, "Learning rate of the supervised stage.", "(0, inf)")
     demo_batch_size: int = option(16, "Episodes per optimizer step.", "[1, inf)")
     demo_epochs: float = option(1.0, "Most passes over the demonstrations.", "(0, inf)")
-    demo_held_out: float = option(0.0, "Share that is not learnt and whose loss says when to stop.", "[0, 1)")
+    demo_rounds: int = option(
+        0, "Rounds after the first, with as many episodes each: the model plays, the oracle corrects.", "[0, inf)"
+    )
     demo_lora_r: int = option(0, "LoRA rank, merged into the weights at the end; 0: all weights.", "[0, inf)")
 
 

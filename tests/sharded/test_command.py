@@ -103,7 +103,7 @@ def test_two_processes_make_the_run_folder_of_one(tmp_path: Path) -> None:
     rows = [row for row in history if "success" in row]
     assert [(row["step"], row["filter/trajectories_used"]) for row in rows] == [(1, 16), (2, 16), (3, 16)]
     assert {path.name for path in two.iterdir()} == {path.name for path in one.iterdir()}
-    assert json.loads((two / "warm_start" / "warm_start.json").read_text())["demonstrations"] == 32
+    assert json.loads((two / "warm_start" / "warm_start.json").read_text())["episodes"] == [32]
 
     process = start(two)  # a mistake is said once, and nobody waits for the others
     _, error = process.communicate(timeout=120)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_envs import AgentTurns, demonstration
+from ragen_envs import AgentTurns, best_action, demonstration
 from ragen_trl import StarPOConfig
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
-from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, demonstrate, to_examples, warm_start
+from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, warm_start
+from ragen_trl.imitation.teaching import Example, correct, corrected_example, demonstrate, example
 from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -23,7 +25,7 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import EnvPool, env_specs
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
-from ragen_trl.trajectory import Trajectory
+from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 from tests.support.ragen_trl.trainers import TOKENIZER, on_cpu
 
@@ -37,7 +39,7 @@ def config(**values: Any) -> StarPOConfig:
 
 
 def played(count: int, noise: float, args: StarPOConfig | None = None, **values: Any) -> list[Trajectory]:
-    return demonstrate(LAKE, args or config(), CHAT, WarmStartConfig(count, noise, **values))
+    return demonstrate(LAKE, args or config(), CHAT, WarmStartConfig(count, noise, **values), range(count))
 
 
 def test_demonstrations_use_seeds_of_their_own_and_are_repeatable() -> None:
@@ -48,14 +50,66 @@ def test_demonstrations_use_seeds_of_their_own_and_are_repeatable() -> None:
     assert WARM_START > EVALUATION_END
 
 
+def learnt_tokens(told: Example) -> list[list[int]]:
+    return [[label for label in labels if label != -100] for labels in told["labels"]]
+
+
 def test_labels_are_the_reply_tokens_and_nothing_else() -> None:
-    trajectories = played(20, 0.5)
-    for trajectory, example in zip(trajectories, to_examples(trajectories), strict=True):
-        assert example["input_ids"] == list(trajectory.token_ids)
-        learnt = [label for label in example["labels"] if label != -100]
+    for trajectory in played(20, 0.5):
+        told = example(trajectory)
+        assert told["input_ids"] == [list(trajectory.token_ids)]
+        (learnt,) = learnt_tokens(told)
         assert learnt == [token for turn in trajectory.turns for token in turn.reply_ids]
         text = CHAT.tokenizer.decode(learnt)
         assert text == "".join(turn.reply.removeprefix("<answer>") + "<|im_end|>" for turn in trajectory.turns)
+
+
+# A model's own episodes, corrected
+
+
+@pytest.mark.parametrize("contexts", [{}, {"window_turns": 1}, {"context": "actions_so_far"}], ids=str)
+def test_the_oracle_corrects_each_turn_in_the_state_and_context_that_the_model_had(contexts: dict[str, Any]) -> None:
+    """The same episodes played again, and the oracle asked by hand."""
+    args = config(max_actions_per_turn=1, **contexts)
+    at_random = ScriptedPolicy(half_right, CHAT)
+    corrections, successes = correct(at_random, LAKE, args, WarmStartConfig(demo_actions_per_turn=1), range(12))
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in range(WARM_START, WARM_START + 12)]
+    best: list[list[str]] = [[] for _ in starts]
+
+    class Asked(ScriptedPolicy):
+        def reply(self, requests: Any) -> Any:
+            for request in requests:
+                assert isinstance(request.env, AgentTurns)
+                reply = request.env.format_reply([best_action(request.env, request.env.actions_left)])
+                best[request.row].append(reply.removeprefix("<answer>") + "<|im_end|>")
+            return super().reply(requests)
+
+    pool = EnvPool(args)
+    played = pool.play(pool.take(env_specs(LAKE, args) * len(starts)), Asked(half_right, CHAT), starts)
+    assert successes == sum(one.success for one in played)
+    unlike = 0
+    for told, one, wanted in zip(corrections, played, best, strict=True):
+        assert [CHAT.tokenizer.decode(tokens) for tokens in learnt_tokens(told)] == wanted
+        segments = iter(one.segments)
+        read: tuple[int, ...] = ()  # what the model had read before each reply
+        for ids, labels, turn, place in zip(*told.values(), one.turns, range(len(one.turns)), strict=True):
+            if place == 0 or turn.context_ids is not None:
+                read = next(segments).turns[0].prompt_ids
+            else:
+                read += turn.prompt_ids
+            assert tuple(ids[: labels.count(-100)]) == read and labels[: len(read)] == [-100] * len(read)
+            read += turn.reply_ids
+            unlike += tuple(ids[len(read) - len(turn.reply_ids) :]) != turn.reply_ids
+    assert 5 < unlike < sum(len(one.turns) for one in played)
+
+
+def test_a_correction_by_hand() -> None:
+    first = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.0)
+    grown = replace(first, prompt_ids=(5,), reply_ids=(6,))
+    rebuilt = replace(first, context_ids=(7, 8), prompt_ids=(9,), reply_ids=(3,))
+    told = corrected_example(Trajectory((first, grown, rebuilt), seed=0, terminated=True), [(30,), (31, 32), (33,)])
+    assert told["input_ids"] == [[1, 2, 30], [1, 2, 3, 4, 5, 31, 32], [7, 8, 9, 33]]
+    assert told["labels"] == [[-100] * 2 + [30], [-100] * 5 + [31, 32], [-100] * 3 + [33]]
 
 
 SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
@@ -64,7 +118,8 @@ SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
 def begin(folder: Path, options: WarmStartConfig = SHORT, seed: int = 0, of_model: int = 0, eps: float = 1e-6) -> Path:
     model = build_tiny_model(TOKENIZER, of_model, hidden_size=32, num_layers=1)
     model.config.rms_norm_eps = eps
-    return warm_start(model, TOKENIZER, LAKE, config(seed=seed), options, folder)
+    short = {"max_turns": 3, "max_reply_length": 8}  # at first the model fills whatever it may
+    return warm_start(model, TOKENIZER, LAKE, config(seed=seed, **short), options, folder)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +131,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder_holds_model_tokenizer_and_a_note(finished: Path) -> None:
     folder = finished
     assert [path.name for path in folder.parent.iterdir()] == ["warm"]
-    note = {"demonstrations": 32, "noise": 0.0, "successes": 32, "updates": 4}
+    note = {"episodes": [32], "noise": 0.0, "successes": [32], "updates": 4}
     assert json.loads((folder / "warm_start.json").read_text()) == note
     model = AutoModelForCausalLM.from_pretrained(folder)
+    assert model.config.use_cache
     fresh = build_tiny_model(TOKENIZER, hidden_size=32, num_layers=1)
     pairs = zip(model.parameters(), fresh.parameters(), strict=True)
     assert all(not torch.equal(learnt, before) for learnt, before in pairs)
@@ -96,12 +152,11 @@ def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path) -> None:
     assert changed == {name for name in fresh if "proj.weight" in name}
 
 
-def test_packed_demonstrations_make_the_step_of_single_rows(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = AutoModelForCausalLM.from_pretrained(finished)
+def test_packed_sequences_make_the_step_of_single_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=1)
+    packed = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "packed", options))
     monkeypatch.setattr("ragen_trl.imitation.fine_tuning.can_share_prefixes", lambda *_: False)
-    plain = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "plain"))
+    plain = AutoModelForCausalLM.from_pretrained(begin(tmp_path / "plain", options))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -116,14 +171,14 @@ def test_thoughts_are_learnt_and_change_no_action() -> None:
             LAKE,
             config(think=think, env_kwargs={}),
             Chat(TOKENIZER, reply_prefix="<think>" if think else "<answer>"),
-            WarmStartConfig(24, 0.5),
+            WarmStartConfig(noise=0.5),
+            range(24),
         )
         for think in (False, True)
     )
     moves = [[[turn.info["actions"] for turn in one.turns] for one in told] for told in (silent, spoken)]
     assert moves[0] == moves[1]
-    first = to_examples(spoken)[0]
-    learnt = TOKENIZER.decode([label for label in first["labels"] if label != -100])
+    learnt = TOKENIZER.decode(learnt_tokens(example(spoken[0]))[0])
     assert thought_of(spoken[0].turns[0].reply) in learnt
     texts = [thought_of(turn.reply) for one in spoken for turn in one.turns]
     assert len(set(texts)) > 0.7 * len(texts)
@@ -137,7 +192,7 @@ class Stopped(Exception):
 
 
 class Updates:
-    """Counts the updates that are made, and stops before one of them."""
+    """Counts the updates that are made, and stops instead of the one after ``stop_before`` of them."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -150,7 +205,7 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Updates]:
     counted, step = Updates(), PackedSFTTrainer.training_step
 
     def counting(trainer: PackedSFTTrainer, *given: Any) -> Any:
-        if trainer.state.global_step == counted.stop_before:
+        if counted.made == counted.stop_before:
             raise Stopped
         counted.made += 1
         return step(trainer, *given)
@@ -174,10 +229,10 @@ def same(one: Path, other: Path) -> bool:
     [
         SHORT,
         WarmStartConfig(32, 0.0, demo_batch_size=8, demo_lora_r=4),
-        # The rate overshoots: the smallest loss is before the stop, and patience ends after it.
-        WarmStartConfig(32, 0.5, demo_batch_size=8, demo_held_out=0.25, demo_learning_rate=0.5, demo_epochs=4.0),
+        WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=1),
+        WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=2, demo_lora_r=4),
     ],
-    ids=["all weights", "lora", "held out"],
+    ids=["all weights", "lora", "rounds", "rounds of lora"],
 )
 def test_it_goes_on_and_ends_where_an_unbroken_one_does(
     tmp_path: Path, updates: Updates, options: WarmStartConfig
@@ -267,14 +322,14 @@ def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path) -> None
 def test_warm_start_learns_from_ready_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def spy(trajectories: Any) -> Any:
-        seen.extend(trajectories)
-        return to_examples(trajectories)
+    def spy(trajectory: Trajectory) -> Example:
+        seen.append(trajectory)
+        return example(trajectory)
 
-    monkeypatch.setattr("ragen_trl.imitation.fine_tuning.to_examples", spy)
+    monkeypatch.setattr("ragen_trl.imitation.fine_tuning.example", spy)
     ready = demonstrations_from(ScriptedPolicy(half_right), LAKE, config(), CHAT, SEEDS)
     model, learning = build_tiny_model(TOKENIZER, hidden_size=32, num_layers=1), WarmStartConfig(demo_batch_size=4)
     folder = warm_start(model, TOKENIZER, LAKE, config(), learning, tmp_path / "m", ready)
     note = json.loads((folder / "warm_start.json").read_text())
-    assert note == {"demonstrations": len(ready), "successes": len(ready), "updates": -(-len(ready) // 4)}
+    assert note == {"episodes": [len(ready)], "successes": [len(ready)], "updates": -(-len(ready) // 4)}
     assert seen == ready
