@@ -40,6 +40,7 @@ def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> No
         ("ragen", {"algo": "starpo", "advantage": "gae", "beta": 0.0, "filter_ratio": 1.0, "epsilon_high": 0.2}),
         ("starpo-s", {"algo": "starpo-s", "advantage": "gae", "beta": 0.0, "filter_ratio": 0.25, "epsilon_high": 0.28}),
         ("ragen2", {"filter_strategy": "top_p", "filter_ratio": 0.9, "max_actions_per_turn": 2, "eval_episodes": 512}),
+        ("scout", {"advantage": "gae", "filter_ratio": 0.25, "max_turns": 25, "max_actions": 25}),
         ("gigpo-webshop", {"env": "ragen/WebShop-v0", "advantage": "gigpo", "num_generations": 8, "max_turns": 15}),
         ("a-star-po-paper", {"algo": "a-star-po", "beta1": 0.5, "beta2": 1e-3, "reference_samples": 8}),
         ("report-1", {"env": "ragen/WebShop-v0", "algo": "a-star-po", "beta1": 0.3, "kl_coef": 0.03}),
@@ -51,7 +52,7 @@ def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> 
     assert {option: found[option] for option in expected} == expected
 
 
-@pytest.mark.parametrize(("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("gigpo-webshop", 2)])
+@pytest.mark.parametrize(("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("scout", 4), ("gigpo-webshop", 2)])
 def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name: str, updates: int) -> None:
     found = read(**preset(name))
     micro_batches = found["steps_per_generation"]
