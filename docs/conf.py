@@ -4,13 +4,16 @@ The pages need no network. Formulas become MathML, which browsers draw themselve
 has no renderer for it (`tests/test_docs.py` checks both). Left out: MathJax and KaTeX, which come from a server, and
 intersphinx, which asks other sites while building.
 
+Each game has a page, which `game_page.py` writes before the build from the game's class and the measured baselines.
 The front page of the repository is a page here, too. It is read from where it is, and links are rewritten to match.
 Docstrings are in Google's style with some Markdown in them (headings, tables), which autodoc does not know. The
 options of a configuration have their help in the field, not in a docstring.
 """
 
+import json
 import os
 import re
+import runpy
 import sys
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -49,6 +52,25 @@ nitpick_ignore_regex = [("py:(class|exc)", ".*")]
 # Pages that are in other folders, by the name that they have here.
 ELSEWHERE = {"readme": ROOT / "README.md"}
 LINK = re.compile(r"(?<=\]\()(?P<path>[\w./-]+\.\w+)(?=[#)])")
+
+
+def write_game_pages(app: Any) -> None:
+    """Writes the page of each game into `environments/`, beside its picture."""
+    import gymnasium
+
+    import ragen_envs
+
+    describe = runpy.run_path(str(DOCS / "game_page.py"))["describe"]
+    rows = json.loads((ROOT / "benchmarks/results/baselines.json").read_text(encoding="utf-8"))["rows"]
+    for name in [name for name in gymnasium.registry if name.startswith("ragen/")]:
+        page = DOCS / "environments" / f"{name.removeprefix('ragen/')}.md"
+        try:
+            title, rest = describe(f"ragen_envs:{name}", rows).split("\n", 1)
+        except ragen_envs.EnvError as error:  # its package is not installed
+            title, rest = f"# {name}", f"\nThis page could not be written here: {error}\n"
+        if page.with_suffix(".gif").exists():
+            title += f"\n\n![An episode]({page.stem}.gif)"
+        page.write_text(f"{title}\n{rest}", encoding="utf-8")
 
 
 def read_page(app: Any, docname: str, source: list[str]) -> None:
@@ -117,6 +139,7 @@ def write_block(self: Any, node: Any) -> None:
 def setup(app: Any) -> None:
     """Registers the functions above."""
     app.add_html_math_renderer("mathml", (write_inline, None), (write_block, None))
+    app.connect("builder-inited", write_game_pages)
     app.connect("source-read", read_page)
     app.connect("autodoc-process-signature", short_signature)
     app.connect("autodoc-process-docstring", as_rest, priority=400)  # before napoleon, which has 500

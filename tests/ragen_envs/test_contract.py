@@ -5,7 +5,6 @@ import inspect
 import pickle
 import random
 import re
-import runpy
 import warnings
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, TextEnv, ToolTurns, random_action
-from tests.support.project import ROOT
 from tests.support.ragen_envs.registered import EVERY_INFO, around, every_id, every_turns, make, turn_info
 
 every_copy = pytest.mark.parametrize(
@@ -209,12 +207,3 @@ def test_a_vector_plays_as_its_environments_do(env_id: str) -> None:
     assert observations == tuple(result[0] for result in results)
     assert rewards.tolist() == [result[1] for result in results]
     vector.close()
-
-
-@every_id
-def test_the_page_of_a_game_says_what_its_class_says(env_id: str) -> None:
-    """The numbers of baselines aside, which are measured elsewhere."""
-    page = (ROOT / "docs" / "environments" / f"{env_id.removeprefix('ragen/')}.md").read_text(encoding="utf-8")
-    describe = runpy.run_path(str(ROOT / "docs" / "game_page.py"))["describe"]
-    sections = describe(env_id).split("\n## ")[1:]
-    assert [one for one in sections if not one.startswith("Baselines") and one.strip() not in page] == []

@@ -52,7 +52,9 @@ def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> 
     assert {option: found[option] for option in expected} == expected
 
 
-@pytest.mark.parametrize(("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("scout", 4), ("gigpo-webshop", 2)])
+@pytest.mark.parametrize(
+    ("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("scout", 4), ("gigpo-webshop", 2)]
+)
 def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name: str, updates: int) -> None:
     found = read(**preset(name))
     micro_batches = found["steps_per_generation"]
