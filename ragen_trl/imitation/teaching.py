@@ -76,28 +76,19 @@ def demonstrate(env: Env, args: StarPOConfig, chat: Chat, config: WarmStartConfi
     return [one for one in trajectories if one.seed not in failed]
 
 
-class Corrected(Policy):
-    """A policy that plays while a teacher writes, at each of its turns, what it should have replied.
+class Listening(Policy):
+    """Another policy, whose replies a subclass listens to."""
 
-    ``corrections`` has the texts for each row since `begin`, one a turn.
-    """
-
-    def __init__(self, player: Policy, teacher: Teacher) -> None:
-        self._player, self._teacher = player, teacher
+    def __init__(self, player: Policy) -> None:
+        self._player = player
         self.chat, self.max_context = player.chat, player.max_context
-        self.corrections: list[list[str]] = []
-        self._random: list[np.random.Generator] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
         """As `Policy.begin`."""
         self._player.begin(seeds)
-        self.corrections = [[] for _ in seeds]
-        self._random = [np.random.default_rng(seed) for seed in seeds]
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """As `Policy.reply`; the teacher answers first, in the state that the player's reply will change."""
-        for request in requests:
-            self.corrections[request.row].append(self._teacher(request.env, self._random[request.row]))
+        """As `Policy.reply`."""
         return self._player.reply(requests)
 
     def end(self, rows: Sequence[int]) -> None:
@@ -107,6 +98,31 @@ class Corrected(Policy):
     def goes_on(self, playing: bool) -> bool:
         """As `Policy.goes_on`."""
         return self._player.goes_on(playing)
+
+
+class Corrected(Listening):
+    """A policy that plays while a teacher writes, at each of its turns, what it should have replied.
+
+    ``corrections`` has the texts for each row since `begin`, one a turn.
+    """
+
+    def __init__(self, player: Policy, teacher: Teacher) -> None:
+        super().__init__(player)
+        self._teacher = teacher
+        self.corrections: list[list[str]] = []
+        self._random: list[np.random.Generator] = []
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """As `Policy.begin`."""
+        super().begin(seeds)
+        self.corrections = [[] for _ in seeds]
+        self._random = [np.random.default_rng(seed) for seed in seeds]
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """As `Policy.reply`; the teacher answers first, in the state that the player's reply will change."""
+        for request in requests:
+            self.corrections[request.row].append(self._teacher(request.env, self._random[request.row]))
+        return super().reply(requests)
 
 
 def correct(

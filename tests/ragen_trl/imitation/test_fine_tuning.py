@@ -283,19 +283,30 @@ def everything(trajectory: Trajectory) -> bool:
     return True
 
 
-@pytest.mark.parametrize("taught_with_tokens", [False, True])
 @pytest.mark.parametrize("contexts", [{"window_turns": 1}, {"window_turns": 2}, {"context": "actions_so_far"}], ids=str)
-def test_contexts_are_those_of_the_model_that_learns(contexts: dict[str, Any], taught_with_tokens: bool) -> None:
-    """Regression: a text policy's had one context that grew; another model's kept contexts in its own tokens."""
+def test_contexts_are_those_of_the_model_that_learns(contexts: dict[str, Any]) -> None:
+    """Regression: a text policy's had one context that grew."""
     args = config(max_actions_per_turn=1, **contexts)
-    teacher = Chat(TOKENIZER, system_prompt="You teach.", reply_prefix="<answer>") if taught_with_tokens else None
-    told = demonstrations_from(ScriptedPolicy(half_right, teacher), LAKE, args, CHAT, SEEDS, everything)
+    told = demonstrations_from(ScriptedPolicy(half_right), LAKE, args, CHAT, SEEDS, everything)
     pool = EnvPool(args)
     starts = [Start.drawn(seed, (args.seed, seed)) for seed in SEEDS]
     played = pool.play(pool.take(env_specs(LAKE, args) * len(starts)), ScriptedPolicy(half_right, CHAT), starts)
-    assert [trajectory.turns for trajectory in told] == [trajectory.turns for trajectory in played]
+    assert told == played
     assert max(len(trajectory.segments) for trajectory in told) > 2
-    assert all(trajectory.next_context_ids is None and not trajectory.next_prompt_ids for trajectory in told)
+
+
+def test_a_teacher_may_greet_before_the_forced_prefix() -> None:
+    def greets(env: TurnEnv, random: np.random.Generator) -> str:
+        return "Of course! " + half_right(env, random)
+
+    def says_nothing(env: TurnEnv, random: np.random.Generator) -> str:
+        return "Of course!"
+
+    def told_by(script: Any) -> list[Trajectory]:
+        return demonstrations_from(ScriptedPolicy(script), LAKE, config(), CHAT, SEEDS, everything)
+
+    assert told_by(greets) == told_by(half_right)
+    assert told_by(says_nothing) == []
 
 
 def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path) -> None:
