@@ -36,14 +36,13 @@ from ragen_envs.textworld import TextWorld
 from ragen_envs.tools import Tools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
-from ragen_envs.webshop.thoughts import consistency
 
 __all__ = ["Bandit", "Countdown", "FrozenLake", "Sokoban", "TextWorld", "Tools", "ToyShop", "WebShop"]
 __all__ += ["AgentTurns", "EnvError", "NoOracleError", "TextEnv", "commit_of", "make_named", "turn_limits"]
 __all__ += ["CALL_FORMATS", "CallFormat", "McpTools", "Tool", "ToolEnv", "ToolTurns"]
 __all__ += ["END_ANSWER", "END_THINK", "TAGS", "THINK"]
 __all__ += ["OpenEnvText", "Tau2", "TrlTask", "openenv_environment", "trl_environment"]
-__all__ += ["best_action", "consistency", "demonstration", "difficulty", "explain", "plan", "random_action"]
+__all__ += ["best_action", "demonstration", "difficulty", "explain", "plan", "random_action"]
 __all__ += ["episode_seeds", "wilson_interval"]
 
 _GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
-    from ragen_trl.batching.rewards import consistency_reward
     from ragen_trl.batching.rollout_batch import RolloutBatch
     from ragen_trl.config.options import WarmStartConfig
     from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
@@ -29,7 +28,6 @@ if find_spec("torch") is None or find_spec("trl") is None:
 
 _NAMES = {
     "astar_po.trainer": ["AStarPOTrainer"],
-    "batching.rewards": ["consistency_reward"],
     "batching.rollout_batch": ["RolloutBatch"],
     "config.options": ["WarmStartConfig"],
     "config.starpo": ["AStarPOConfig", "StarPOConfig", "StarPOSConfig"],
@@ -48,7 +46,7 @@ _NAMES = {
 __all__ = ["AStarPOConfig", "AStarPOTrainer", "StarPOConfig", "StarPOSConfig", "StarPOTrainer", "RolloutBatch"]
 __all__ += ["EnvSpec", "Trajectory", "Turn", "make_chat", "make_turns", "play"]
 __all__ += ["ApiCache", "ApiClient", "ApiPolicy", "Sampling", "EvaluationResult", "evaluate"]
-__all__ += ["CollapseMonitor", "WarmStartConfig", "consistency_reward", "demonstrations_from", "warm_start"]
+__all__ += ["CollapseMonitor", "WarmStartConfig", "demonstrations_from", "warm_start"]
 
 
 def __getattr__(name: str) -> Any:

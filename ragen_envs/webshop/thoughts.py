@@ -17,54 +17,10 @@ if TYPE_CHECKING:
     from ragen_envs.webshop.env import WebShop
     from ragen_envs.webshop.toy_shop import ToyShop
 
-MAX_BONUS = 0.2
-TARGET_SHARE = 0.75  # of the bonus, for naming the target of the action; the rest is for announcing the action
-LAST_WORDS = 40
-
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(rf"{shoppers.OPTION_NAME}([^,:]+)(?=,|$)")
 _SLOTS = (WORDS["sizes"], WORDS["colors"], WORDS["kinds"])
 _MOST_WORDS = 4  # of a request in a sentence
-_ACTION = re.compile(r"\s*(search|click|filter|buy)\s*(?:\[(.*)\]|:(.*))\s*", re.DOTALL | re.IGNORECASE)
-_WORD = re.compile(r"\w+(?:[.']\w+)*")
-_CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")
-_NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn't|cannot|can't)\b")
-
-
-def consistency(thought: str, action: str) -> float:
-    """What a thought in a shop is worth: does the action follow from its words? A trainer may add it as a small bonus.
-
-    Three quarters of the bonus are for the share of the action's words that the thought names, one quarter for a word
-    that announces this kind of action: all of it for the shop's buttons, which have no words to name. Only the last
-    `LAST_WORDS` words count, as no thought that lists every action must match them all, and no negated clause.
-
-    Args:
-        thought: What the model wrote before the action; may be empty.
-        action: As in either shop, `search[...]` or `search:...`.
-
-    Returns:
-        From 0 to `MAX_BONUS`, for one turn: average it over an episode. 0 if the text is no action of a shop.
-
-    >>> consistency("The price fits. I will buy it now.", "click[Buy Now]")
-    0.2
-    >>> consistency("The price fits. I will buy it now.", "click[blue]")
-    0.0
-    """
-    match = _ACTION.fullmatch(action)
-    if match is None:
-        return 0.0
-    name, argument = match[1].lower(), (match[2] if match[3] is None else match[3]).strip().lower()
-    clauses = _CLAUSE_END.split(thought.lower().replace("’", "'"))
-    spoken = [word for clause in clauses if not _NEGATION.search(clause) for word in _WORD.findall(clause)]
-    said = set(spoken[-LAST_WORDS:])
-    button = TEXTS["buttons"].get(argument) if name == "click" else None
-    announced = not said.isdisjoint(TEXTS["intents"][button or name].split())
-    if button is not None:
-        return MAX_BONUS if announced else 0.0
-    wanted = set(_WORD.findall(argument)) - WORDS["fillers"]
-    if not said & wanted:
-        return 0.0
-    return MAX_BONUS * (TARGET_SHARE * len(said & wanted) / len(wanted) + (1 - TARGET_SHARE) * announced)
 
 
 def toy_thought(env: "ToyShop", actions: Sequence[str], rng: np.random.Generator) -> str:

@@ -20,7 +20,6 @@ from trl import GRPOConfig
 
 from ragen_envs import EnvError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
-from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.options import check_env
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig
@@ -205,17 +204,12 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say:
 
 
 def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt) -> StarPOTrainer:
-    bonuses, rows = [], None
-    if run.consistency_weight:  # added to the environment's return; success ignores it
-        args.reward_weights = [1.0, run.consistency_weight]
-        bonuses = [consistency_reward]
+    rows = None
     if run.eval_env_kwargs is not None and args.eval_strategy != "no":
         rows = quick_rows(run, args)
     kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
     adapter = lora(run.lora_r, run.lora_alpha)
-    trainer: StarPOTrainer = kind(
-        model, run.env, args, reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
-    )
+    trainer: StarPOTrainer = kind(model, run.env, args, eval_dataset=rows, callbacks=[stop], peft_config=adapter)
     steps = spread_steps(args.max_steps, run.record_rollouts, max(1, round(args.steps_per_rollout)))
     trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps, "trackio" in args.report_to))
     return trainer

@@ -307,9 +307,6 @@ class RunArguments(ModelArguments):
     eval_env_kwargs: dict[str, Any] | str | None = option(
         None, "Arguments (JSON) that replace some of env_kwargs in evaluations; unset: a held-out split, if any."
     )
-    consistency_weight: float | None = option(
-        None, "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."
-    )
     lora_r: int = option(0, "LoRA rank; 0 trains all weights.", "[0, inf)")
     lora_alpha: int = option(64, "LoRA scaling numerator.", "[1, inf)")
     monitor: Literal["warn", "stop", "rollback", "off"] = option(

@@ -1,10 +1,9 @@
-"""The toy shop: its words and results, its fixed evaluation prompts, the consistency bonus."""
+"""The toy shop: its words and results, and its fixed evaluation prompts."""
 
 import re
 
 import pytest
 
-from ragen_envs.webshop.thoughts import consistency
 from ragen_envs.webshop.toy_shop import SPLITS, ToyShop
 from webshop_server.store.answer import AvailableActions
 
@@ -67,17 +66,3 @@ def test_256_evaluation_prompts_are_always_the_same() -> None:
         evaluation.reset(options={"index": 256})
     with pytest.raises(ValueError, match="split='test' is unknown; use one of all, train, eval"):
         ToyShop(split="test")
-
-
-@pytest.mark.parametrize(
-    ("thought", "bonus"),
-    [
-        ("I search for a large red wool shirt.", 0.2),
-        ("I search for a red shirt.", 0.2 * (0.75 * 2 / 4 + 0.25)),
-        ("A red shirt is wanted.", 0.2 * 0.75 * 2 / 4),
-        ("I search for a shirt, but not a red one.", 0.2 * (0.75 * 1 / 4 + 0.25)),
-        ("I search for a mug.", 0.0),
-    ],
-)
-def test_a_thought_is_worth_the_share_of_the_words_that_it_names(thought: str, bonus: float) -> None:
-    assert consistency(thought, "search:large red wool shirt") == pytest.approx(bonus)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, balanced_ranks, warn_of_unlike_starts
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
 NAN = math.nan
@@ -132,24 +131,3 @@ def test_selected_rows_of_joined_rollouts_are_those_of_their_trajectories() -> N
     first = [list(t.token_ids[len(t.turns[0].prompt_ids) :]) for t in chosen.trajectories]
     mask = chosen.batch["completion_mask"].bool()
     assert [ids[used].tolist() for ids, used in zip(chosen.batch["completion_ids"], mask, strict=True)] == first
-
-
-# Extra rewards: values by hand, from episodes whose replies and lengths are written down
-
-
-def episode(*turns: Turn) -> Trajectory:
-    return Trajectory(turns, seed=0, terminated=True)
-
-
-def said(thought: str, action: str) -> Turn:
-    reply = f"<think>{thought}</think><answer>{action}</answer>"
-    return Turn((1,), (0,), (), observation="?", reply=reply, reward=0.0, info={"actions": (action,)})
-
-
-def test_consistency_is_a_mean_over_turns() -> None:
-    buying = said("I will buy it now.", "click[Buy Now]")  # 0.2
-    named = said("Red shoes it is.", "search[red shoes]")  # all words named, no word for searching: 0.75 · 0.2
-    silent = said("Hm.", "search[red shoes]")  # 0
-    rewards = consistency_reward(trajectory=[episode(buying, named), episode(named, silent, silent)])
-    assert rewards == pytest.approx([0.175, 0.05], abs=1e-12)
-    assert consistency_reward(trajectory=[episode(*[buying] * 9)]) == pytest.approx([0.2])  # length earns nothing

@@ -44,7 +44,7 @@ def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> No
         ("gigpo-webshop", {"env": "ragen/WebShop-v0", "advantage": "gigpo", "num_generations": 8, "max_turns": 15}),
         ("a-star-po-paper", {"algo": "a-star-po", "beta1": 0.5, "beta2": 1e-3, "reference_samples": 8}),
         ("report-1", {"env": "ragen/WebShop-v0", "algo": "a-star-po", "beta1": 0.3, "kl_coef": 0.03}),
-        ("report-2", {"env": "ragen/ToyShop-v0", "algo": "a-star-po", "beta1": 1 / 6, "consistency_weight": 0.4}),
+        ("report-2", {"env": "ragen/ToyShop-v0", "algo": "a-star-po", "beta1": 1 / 6, "kl_coef": 0.05}),
     ],
 )
 def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> None:
