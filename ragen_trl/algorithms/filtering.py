@@ -78,15 +78,6 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
     return sorted(order[before < wanted].tolist())  # before a score of 0 lies the whole sum
 
 
-def dispersion(scores: torch.Tensor) -> float:
-    """How unequal groups are: the standard deviation (ddof 0) of the (P,) scores over their mean, 0 if all are 0.
-
-    RAGEN-2 tells by it whether a filter pays: at about 1.2 the filter helped, at 0.33 it did harm.
-    """
-    scores = in_float64(scores)
-    return float(scores.std(correction=0) / scores.mean()) if bool(scores.any()) else 0.0
-
-
 def as_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
     """(P · G,) → (P, G); ``ValueError`` if ``group_size`` is under 2 or does not divide the number of returns."""
     if group_size < 2:

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import torch
 
-from ragen_trl.algorithms.filtering import dispersion, group_std
+from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.system.float64 import in_float64
 
@@ -90,7 +90,6 @@ def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, floa
     return {
         "filter/in_group_std": stds.mean().item(),
         "filter/kept_in_group_std": stds[list(kept)].mean().item() if kept else 0.0,
-        "filter/dispersion": dispersion(stds.square()),
         **counts,
     }
 

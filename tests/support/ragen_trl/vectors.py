@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ragen_trl.algorithms.advantages import group_advantages, whiten
-from ragen_trl.algorithms.filtering import dispersion, group_std, most_uncertain_groups, top_mass_groups
+from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
 from ragen_trl.algorithms.gae import bi_level_gae, gae
 from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty, regression_loss
 from ragen_trl.algorithms.soft_values import soft_value
@@ -303,8 +303,6 @@ def group_level(inputs: Values, expected: Values) -> Values:
 
 
 def filtering(inputs: Values, expected: Values) -> Values:
-    if "rv" in inputs:
-        return {"std_over_mean_ddof0": dispersion(double(inputs["rv"]))}
     if "rho" in inputs:
         scores, rho = double(inputs["scores"]), inputs["rho"]
         return {"kept_eps0": top_mass_groups(scores, rho, 0.0), "kept_eps_0p01": top_mass_groups(scores, rho, 0.01)}
