@@ -241,24 +241,22 @@ class AStarPOTrainer(StarPOTrainer):
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Write V*, what it depends on, and the reference if a refresh changed it or may do so, before a rollback."""
+        """Write V*, its key, and the reference if a refresh changed it or may do so, before a rollback."""
         if self.reference.reanchored or self.args.refresh_steps:
             self.reference.save(folder / "reference")
         state = {
-            "reference": self.reference.fingerprint(),
+            "key": self._key_of_values(),
             "reference_episodes": self._reference_episodes,
-            "settings": self._settings(),
             "values": {task: asdict(values) for task, values in self.values.items()},
         }
         if self.accelerator.is_main_process:
             write_atomically(folder / _STATE, json.dumps(state))
 
-    def _settings(self) -> dict[str, Any]:
-        """All that V* depends on beside the reference."""
-        found = {"beta1": self.args.beta1, "return_range": self.args.return_range}
-        for task in self._tasks.starts():
-            found |= {f"{key} of {self._tasks.names[task]}": own for key, own in self._value_settings(task).items()}
-        return found
+    def _key_of_values(self) -> str:
+        """Equal where all that V* depends on is equal: the reference, every environment and reward, β₁ and its unit."""
+        settings = {str(task): self._value_settings(task) for task in self._tasks.starts()}
+        units = {"beta1": self.args.beta1, "return_range": self.args.return_range}
+        return value_key(settings | units, self.reference.fingerprint())
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Read what `save_algorithm_state` wrote.
@@ -268,19 +266,12 @@ class AStarPOTrainer(StarPOTrainer):
         state = read_json(folder / _STATE, dict, "resume from another checkpoint")
         if (folder / "reference").exists():
             self.reference.load(folder / "reference")
-        if self.reference.fingerprint() != state.get("reference"):
+        if self._key_of_values() != state.get("key"):
             raise OptionError(
-                f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
-                "began with, not with one of its checkpoints"
+                f"{folder} has V* of another reference or other settings, such as rewards; make the trainer as the run "
+                "began, with the model that it began with and not with one of its checkpoints"
             )
         with reading(folder / _STATE, "resume from another checkpoint"):
-            was, now = state["settings"], json.loads(json.dumps(self._settings()))
-            differ = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
             episodes = int(state["reference_episodes"])
             values = {int(task): ReferenceValues.from_dict(known) for task, known in state["values"].items()}
-        if differ:
-            raise OptionError(
-                f"{folder} has V* of other settings, which differ in {', '.join(differ)}; resume with those that the "
-                "run began with, or begin a new run"
-            )
         self._reference_episodes, self.values = episodes, values

@@ -245,12 +245,13 @@ def test_a_refresh_moves_the_reference_to_the_policy(refreshed: tuple[str, Path,
     assert logged(trainer, "astar/reference_episodes") == [32, 32, 64, 64, 96]
     assert len(stored(folder / "run")) == 3  # a key for each reference
     checkpoints = [folder / "run" / f"checkpoint-{step}" for step in (1, 2, 3)]
-    references = [json.loads((checkpoint / "astar_po.json").read_text())["reference"] for checkpoint in checkpoints]
-    assert references[0] == references[1] != references[2]
+    keys = [json.loads((checkpoint / "astar_po.json").read_text())["key"] for checkpoint in checkpoints]
+    assert keys[0] == keys[1] != keys[2]
     other = astar(folder / "other", **REFRESHED, **of_kind(kind, folder))
     for place in (2, 1):
         other.load_algorithm_state(checkpoints[place])
-        assert other.reference.fingerprint() == references[place]
+        other.save_algorithm_state(folder / "again")
+        assert json.loads((folder / "again" / "astar_po.json").read_text())["key"] == keys[place]
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(refreshed: tuple[str, Path, Any], tmp_path: Path) -> None:
@@ -264,12 +265,7 @@ def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -
     """Regression: V* of the former beta1 and the former reward was kept, and compared with returns of the new one."""
     options = {**SAVED, "max_steps": 1}
     astar(tmp_path / "run", **options).train()
-    changes: list[tuple[dict[str, Any], str]] = [
-        ({"beta1": 0.05}, "differ in beta1;"),
-        ({"max_reply_length": 3}, "differ in max_reply_length of "),
-        ({"model": small_model(7)}, "checkpoint-1 belongs to a run with another reference; make the"),
-    ]
-    for changed, words in changes:
+    for changed in ({"beta1": 0.05}, {"max_reply_length": 3}, {"model": small_model(7)}):
         trainer = astar(tmp_path / "other", **{**options, **changed})
-        with pytest.raises(OptionError, match=words):
+        with pytest.raises(OptionError, match="checkpoint-1 has V\\* of another reference or other settings"):
             trainer.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
