@@ -42,7 +42,7 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options, unlike_recorded
+from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks, reset_options
@@ -166,9 +166,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._engine: Engine | None = None
         if self.use_vllm:
             self._engine = connect(self.vllm_generation, self.accelerator)
-        unlike = unlike_recorded(name, args)
-        if unlike and args.should_log:
-            logger.warning("%s has learnt to play in another way, says its play.json: %s", name, unlike)
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(

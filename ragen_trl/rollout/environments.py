@@ -18,10 +18,8 @@ from ragen_trl.config.options import (
     MANNER,
     ModelArguments,
     PlayOptions,
-    TokenOptions,
     check_options,
     json_object,
-    option_names,
 )
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
@@ -43,8 +41,6 @@ _OPTIONS = ("env", "env_kwargs", *LIMITS, *MANNER)
 """What ``play.json`` records: where a model plays and how."""
 _SHARED = ("max_turns", "max_actions_per_turn", "max_actions", "format_penalty", "success_return")
 """Options that are arguments of ``AgentTurns`` and ``ToolTurns`` alike."""
-_READ = (*option_names(TokenOptions), "think", "stop_at_answer", "system_prompt", "force_reply_prefix")
-"""Options that decide what a model reads and how its replies are read."""
 
 
 @dataclass(frozen=True)
@@ -346,10 +342,3 @@ def _opens(env: str, kwargs: Mapping[str, Any]) -> bool:
     kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     others = [value for name, value in kwargs.items() if name not in getattr(kind, "plain_arguments", ())]
     return '"' in json.dumps(others)  # texts, and objects with their keys
-
-
-def unlike_recorded(model: str | None, args: "StarPOConfig") -> str:
-    """What a model's ``play.json`` says otherwise than ``args``: ``"think is True, and was False"``."""
-    recorded, own = load_play_options(model, _OPTIONS), vars(args)
-    unlike = [name for name in _READ if name in recorded and recorded[name] != own[name]]
-    return "; ".join(f"{name} is {own[name]!r}, and was {recorded[name]!r}" for name in unlike)
