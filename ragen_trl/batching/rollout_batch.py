@@ -169,12 +169,13 @@ class RolloutBatch:
         )
 
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
-        """Move trajectories, so processes have about equally many rows to train on (`balanced_ranks`).
+        """Deal trajectories out in order, so processes have equally many, up to one; all decide the same.
 
-        All decide the same on their summaries, and exchange only what moves, an environment's ``info`` as far as JSON
+        They exchange only what moves, an environment's ``info`` as far as JSON
         can hold it. ``gather`` joins the lists of all processes (``accelerate.utils.gather_object``).
         """
-        ranks = balanced_ranks([summary.segments for summary in self.summaries], self.ranks, processes)
+        count = len(self.summaries)
+        ranks = tuple(row * processes // count for row in range(count))
         if ranks == self.ranks:
             return self
         held = list(zip(self.local_indices, self.trajectories, strict=True))
@@ -195,32 +196,6 @@ class RolloutBatch:
             rewards=torch.cat([rollout.rewards for rollout in rollouts]),
             summaries=[summary for rollout in rollouts for summary in rollout.summaries],
         )
-
-
-def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) -> tuple[int, ...]:
-    """The process of each trajectory after some have moved, so processes have about equally many rows.
-
-    A process keeps the first of its trajectories that fit into its share, the mean number of ``rows`` rounded up. Where
-    each trajectory is one row, no process has more than its share then, and no fewer moves would do. One of several
-    rows (rebuilt contexts) may exceed the share of the process that gets it, by less than its own rows.
-
-    Example:
-        >>> balanced_ranks([1, 1, 1, 1, 1], [0, 0, 0, 0, 1], processes=2)
-        (0, 0, 0, 1, 1)
-    """
-    share = -(-sum(rows) // processes)
-    load = [0] * processes
-    moving = []
-    for index, (count, rank) in enumerate(zip(rows, ranks, strict=True)):
-        if load[rank] + count <= share:
-            load[rank] += count
-        else:
-            moving.append(index)
-    moved = list(ranks)
-    for index in sorted(moving, key=rows.__getitem__, reverse=True):
-        moved[index] = min(range(processes), key=load.__getitem__)
-        load[moved[index]] += rows[index]
-    return tuple(moved)
 
 
 def warn_of_unlike_starts(summaries: Sequence[TrajectorySummary]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, balanced_ranks, warn_of_unlike_starts
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, warn_of_unlike_starts
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -87,15 +87,11 @@ def balanced(played: list[Trajectory], kept: list[int], processes: int) -> list[
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
 @pytest.mark.parametrize("kept", [[0], [1, 2], [3], [0, 1, 2, 3], [0, 3], []])
-def test_no_process_has_more_than_its_share_and_as_few_rows_as_possible_move(kept: list[int], processes: int) -> None:
+def test_processes_have_equally_many_trajectories_up_to_one(kept: list[int], processes: int) -> None:
     played = played_rows(16)
-    before = rollout_of(played, 4, processes).select(kept).ranks
     after = balanced(played, kept, processes)
     counts = [len(one.trajectories) for one in after]
-    share = -(-4 * len(kept) // processes)
-    assert sum(counts) == 4 * len(kept) and max(counts) == share
-    moved = sum(one != other for one, other in zip(before, after[0].ranks, strict=True))
-    assert moved == sum(max(0, before.count(process) - share) for process in range(processes))
+    assert sum(counts) == 4 * len(kept) and max(counts) - min(counts) <= 1
     for process, one in enumerate(after):
         assert one.trajectories == [played[one.summaries[row].seed] for row in one.local_indices]
         assert one.ranks.count(process) == len(one.trajectories)
@@ -114,11 +110,6 @@ def test_what_cannot_be_sent_stays_where_it_was_played() -> None:
     assert [set(t.turns[-1].info) for t in first.trajectories] == [{"lock", "page"}] * 4
     assert [set(t.turns[-1].info) for t in second.trajectories] == [{"page"}] * 4
     pickle.dumps(second.trajectories)
-
-
-def test_contexts_that_were_rebuilt_are_rows_to_share() -> None:
-    """Two trajectories of three rows and three of one, all on the first of three processes: 3, 3 and 3 rows."""
-    assert balanced_ranks([3, 1, 1, 3, 1], [0] * 5, processes=3) == (0, 2, 2, 1, 2)
 
 
 def test_selected_rows_of_joined_rollouts_are_those_of_their_trajectories() -> None:
