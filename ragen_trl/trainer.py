@@ -46,7 +46,7 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks, reset_options
-from ragen_trl.system.atomic import seal
+from ragen_trl.system.atomic import seal, writing
 from ragen_trl.system.processes import on_main, one_writer
 from ragen_trl.system.provenance import provenance
 from ragen_trl.training import checks, metrics
@@ -715,9 +715,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.save_algorithm_state(folder)
-        super()._save_checkpoint(model, trial)
-        finish_checkpoint(self, folder, self._facts, self._save_total_limit)
+        with writing(folder):
+            self.save_algorithm_state(folder)
+            super()._save_checkpoint(model, trial)
+            finish_checkpoint(self, folder, self._facts, self._save_total_limit)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As in TRL; beside the model is ``play.json``, which says how it is played with, and last a manifest.

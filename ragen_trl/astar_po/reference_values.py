@@ -107,7 +107,7 @@ class ValueCache:
     """The reference's returns by key in a SQLite file, which several processes may read and write at the same time.
 
     A batch is added whole or not at all. There are returns and not V*, so β₁ can change and samples can be added.
-    `SqliteFileError` if the file is not SQLite, holds something else, or cannot be used.
+    `OptionError` if the file is not SQLite, holds something else, or cannot be used.
     """
 
     _table = (

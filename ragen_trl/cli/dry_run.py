@@ -10,14 +10,17 @@ from ragen_trl.config.options import RunArguments, json_object
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.policies.models import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.rollout.env_executor import EnvExecutor
 from ragen_trl.rollout.environments import make_chat, make_turns
-from ragen_trl.rollout.episode import Outcome, tools_of
+from ragen_trl.rollout.episode import tools_of
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import begun
 
 
 def training_plan(run: RunArguments, args: StarPOConfig, options: str) -> str:
     """The plan of ``train``, whose options, which `training_run.check` has passed, are the YAML text ``options``."""
     if run.model is None:
-        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
+        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs), args=args)
         config = build_tiny_model(tokenizer).config
     else:
         config, tokenizer = check_model(run.model), AutoTokenizer.from_pretrained(run.model)
@@ -35,7 +38,7 @@ def training_plan(run: RunArguments, args: StarPOConfig, options: str) -> str:
     prompt = 0
     if args.observation == "text":
         turns = make_turns(run.env, args)
-        shown = Outcome.of(*turns.reset(seed=0))
+        shown = begun([turns], [Start(0)], EnvExecutor(args.env_workers, args.env_timeout))[0].last
         ids = make_chat(tokenizer, turns, args).start(shown.observation, tools_of(turns), shown.pictures)
         turns.close()
         prompt, rows["first prompt"] = len(ids), str(tokenizer.decode(ids))

@@ -40,7 +40,7 @@ from ragen_trl.system.processes import is_main, launched, on_main
 from ragen_trl.system.progress import progress_bar, show_metrics
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
-from ragen_trl.training.checkpoints import StopOnInterrupt, last_whole_checkpoint, whole_checkpoints
+from ragen_trl.training.checkpoints import StopOnInterrupt, whole_checkpoints
 from ragen_trl.training.observers import logged_failure
 
 Say = Callable[[str], None]
@@ -161,7 +161,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
             evaluate(name, trainer.policy(run.eval_temperature))
 
-    if not _fit(trainer, stop, say, lambda: evaluate_model("before", "model")):
+    _fit(trainer, stop, say, lambda: evaluate_model("before", "model"))
+    if "before" not in results:  # a run that goes on
         evaluate("before", None)
     evaluate_model("trained", "trained model")
     with_differences(results, episodes, "before", "random")
@@ -198,7 +199,7 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say:
     folder = Path(args.output_dir) / "warm_start"
     if on_main(lambda: damage(folder)):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
-        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs))
+        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs), args=args)
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
     return folder
 
@@ -228,21 +229,17 @@ def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:
     return Dataset.from_list([{**of_all, "seed": seed} for seed in selection_seeds(args.num_eval_seeds)])
 
 
-def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Callable[[], None]) -> bool:
-    """Evaluate and train, or go on from the last checkpoint from which that is possible.
-
-    Returns whether it was evaluated, which is done at the beginning of a run only.
-    """
+def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Callable[[], None]) -> None:
+    """Evaluate and train, or go on from the last checkpoint from which that is possible, without evaluating."""
     args = trainer.args
-    checkpoint = on_main(lambda: last_whole_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps))
-    if checkpoint:
-        say(f"going on from {checkpoint}")
 
     class AtStart(TrainerCallback):
         """Evaluates before the first update, when the launch has divided the model and put it on its devices."""
 
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            if checkpoint is None:
+            if step := trainer.state.global_step:
+                say(f"going on from {args.output_dir}/checkpoint-{step}")
+            else:
                 if isinstance(trainer, AStarPOTrainer):
                     say(f"reference: {trainer.values[0].in_words()}")
                 evaluate()
@@ -251,7 +248,7 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
     trainer.add_callback(AtStart())
     show_metrics(trainer, "success", "return", "entropy")
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        trainer.train(resume_from_checkpoint="last")
     finally:
         stop.restore()
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
@@ -259,7 +256,6 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
             f"The checkpoint is {args.output_dir}/checkpoint-{trainer.state.global_step}. {REPEAT}"
         )
-    return checkpoint is None
 
 
 def _finish(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:

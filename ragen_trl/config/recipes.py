@@ -102,7 +102,10 @@ def is_embedded(model: str | None) -> bool:
 
 def base_model(name: str) -> str | None:
     """The model that an adapter in the folder ``name`` was trained on; ``None`` if there is none or it names none."""
-    base = _json(Path(name).expanduser() / "adapter_config.json").get("base_model_name_or_path")
+    path = Path(name).expanduser() / "adapter_config.json"
+    base = _json(path).get("base_model_name_or_path")
+    if base is not None and (Path(str(base)) / path.name).is_file():  # perhaps this one
+        raise OptionError(f"{path} names {base!r} as its base, which is an adapter too; name a whole model there")
     return None if base is None else str(base)
 
 

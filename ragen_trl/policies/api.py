@@ -188,7 +188,7 @@ class ApiCache:
     """Answers of a server in a SQLite file, so a killed evaluation does not pay for any answer twice.
 
     Threads and processes may share it. Every answer is on disk before it is used. The cache does not notice if a server
-    changes the model of a name and address. `SqliteFileError` if the file at ``path`` is something else.
+    changes the model of a name and address. `OptionError` if the file at ``path`` is something else.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -25,27 +25,23 @@ FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and tra
 _LENGTH_DEPENDENT = {"longrope": "original_max_position_embeddings", "dynamic": "max_position_embeddings"}
 
 
-class ModelNotFoundError(UserError, FileNotFoundError):
-    """A model's path or hub id names nothing that can be loaded."""
-
-
 class UnsupportedModelError(UserError, ValueError):
     """The model cannot be trained, or its replies would be sampled or scored as another model's."""
 
 
 def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """The configuration of the model that a name leads to; of an adapter, its base model's. `ModelNotFoundError`."""
+    """The configuration of the model that a name leads to; of an adapter, its base model's. `OptionError`."""
     base = base_model(name) if is_adapter(name) else None
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
     if (Path(name) / MANIFEST).is_file() and (wrong := damage(Path(name), "*.safetensors")):
-        raise ModelNotFoundError(f"the model in {name} is damaged: {wrong}; copy it again")
+        raise OptionError(f"the model in {name} is damaged: {wrong}; copy it again")
     try:
         found: PretrainedConfig = AutoConfig.from_pretrained(base or name, **({} if base else options))
     except Exception as error:  # of a hostile file any
         of_base = f" is an adapter of {base!r}, which" if base else ""
         if (Path(name) / "model").is_dir():
-            raise ModelNotFoundError(f"{name!r} is the folder of a run; give the model in it: {name}/model") from error
-        raise ModelNotFoundError(
+            raise OptionError(f"{name!r} is the folder of a run; give the model in it: {name}/model") from error
+        raise OptionError(
             f"{name!r}{of_base} is neither a saved model's folder nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}). Check the spelling and the connection; of a run of `train` give the "
             "folder model in it, of a GGUF file the folder that python -m ragen_trl convert makes. make smollm2 makes "

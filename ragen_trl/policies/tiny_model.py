@@ -19,10 +19,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ragen_envs import AgentTurns, NoOracleError, ToolEnv, ToolTurns, plan, random_action
+from ragen_trl.config.options import ExecutionOptions
 from ragen_trl.config.recipes import played
 from ragen_trl.policies.scripted import ScriptedPolicy
+from ragen_trl.rollout.env_executor import EnvExecutor
 from ragen_trl.rollout.interfaces import Start, TurnEnv
-from ragen_trl.rollout.loop import play
+from ragen_trl.rollout.loop import EnvResetError, play
 from ragen_trl.rollout.seeds import WARM_START
 
 END_OF_TURN, PADDING = "<|im_end|>", "<|endoftext|>"
@@ -62,7 +64,10 @@ _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 
 
 def build_tiny_tokenizer(
-    vocab_size: int = 2048, env: str | None = None, env_kwargs: Mapping[str, Any] | None = None
+    vocab_size: int = 2048,
+    env: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    args: ExecutionOptions | None = None,
 ) -> PreTrainedTokenizerFast:
     """Learn a Qwen-style tokenizer from random play in FrozenLake, in the bandits and in one more environment.
 
@@ -71,6 +76,7 @@ def build_tiny_tokenizer(
         env: Gymnasium id of the environment in which the model will play. It adds its own words and lines, and product
             identifiers as single tokens. FrozenLake, the bandits and ``None`` add nothing.
         env_kwargs: Keyword arguments of that environment.
+        args: How that environment is stepped; `EnvResetError` if it exceeds the time limit.
     """
     tokenizer = Tokenizer(models.BPE())
     pieces = pre_tokenizers.Split(_SPLIT, behavior="isolated")
@@ -84,10 +90,12 @@ def build_tiny_tokenizer(
         show_progress=False,
     )
     common = [
-        _episodes(name, settings, think, range(48), noise=1.0) for name, settings in _CORPUS for think in (False, True)
+        _episodes(name, {**settings, "think": think}, range(48), 1.0)
+        for name, settings in _CORPUS
+        for think in (False, True)
     ]
     texts = list(chain.from_iterable(chain.from_iterable(common)))
-    own = _own_corpus(env, env_kwargs) if env is not None and env not in dict(_CORPUS) else []
+    own = _own_corpus(env, env_kwargs, args) if env is not None and env not in dict(_CORPUS) else []
     own_texts = list(chain.from_iterable(own))
     tokenizer.train_from_iterator([*texts, *own_texts], trainer)
     whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent(map(_lines, texts))]
@@ -141,26 +149,29 @@ def build_tiny_model(
     return model.eval()
 
 
-def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None) -> list[list[str]]:
+def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, args: ExecutionOptions | None) -> list[list[str]]:
     """Episodes in one environment. Half of the actions are the oracle's: random play seldom sees later states.
 
     Without an oracle, all of it is random play. Without random play too, the corpus is empty and words are spelled.
     """
     settings = {**played(env, True), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
     seeds = range(WARM_START, WARM_START + 300)
+    executor = EnvExecutor(args.env_workers, args.env_timeout) if args else None
     for noise in (0.5, 1.0):
         with suppress(NoOracleError):
-            return _episodes(env, settings, False, seeds, noise)
+            return _episodes(env, {**settings, "think": False}, seeds, noise, executor)
     return []
 
 
-def _episodes(env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float) -> list[list[str]]:
+def _episodes(
+    env: str, settings: dict[str, Any], seeds: Iterable[int], noise: float, executor: EnvExecutor | None = None
+) -> list[list[str]]:
     """The messages and replies of each episode of a policy that plays at random with probability ``noise``."""
     options = dict(settings)
     env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
     made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
     kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
-    turns = kind(made, think=think, **options)
+    turns = kind(made, **options)
 
     def script(_: TurnEnv, random: np.random.Generator) -> str:
         length = int(random.integers(1, 4))
@@ -168,10 +179,14 @@ def _episodes(env: str, settings: dict[str, Any], think: bool, seeds: Iterable[i
             return turns.format_reply([random_action(turns, random) for _ in range(length)])
         return turns.format_reply(plan(turns, turns.actions_left, length, random, noise))
 
-    starts = [Start(seed, sampling_seed=seed) for seed in seeds]
-    played = play([turns] * len(starts), ScriptedPolicy(script), starts, batch_size=1)
+    texts = []
+    for seed in seeds:
+        (one,) = play([turns], ScriptedPolicy(script), [Start(seed, sampling_seed=seed)], executor=executor)
+        if one.limit == "timeout":  # a thread is still inside it
+            raise EnvResetError(f"{env} hangs at turn {len(one.turns)} after reset(seed={seed}): mend it (env_timeout)")
+        texts.append([text for turn in one.turns for text in (turn.observation, turn.reply)])
     turns.close()
-    return [[text for turn in one.turns for text in (turn.observation, turn.reply)] for one in played]
+    return texts
 
 
 def _tools_of(env: str | None, env_kwargs: Mapping[str, Any] | None) -> tuple[dict[str, Any], ...]:

@@ -31,10 +31,6 @@ _LARGEST_SEED = np.iinfo(np.int64).max
 _SLEEP_LEVEL = 2  # drops weights, which every rollout gets again anyway; level 1 would keep them in the host's memory
 
 
-class VLLMServerError(UserError, RuntimeError):
-    """A vLLM server did not answer, refused a request, or did not get the policy's weights."""
-
-
 class Context(NamedTuple):
     """One row's request: all tokens before the reply, the reply's seed and limit."""
 
@@ -151,13 +147,13 @@ Engine: TypeAlias = ColocatedEngine | ServedEngine
 
 
 def _on_main(client: Any, ask: Callable[[], Any]) -> Any:
-    """What ``ask`` returns on the main process, which has a client, and raises `VLLMServerError` if it fails there."""
+    """What ``ask`` returns on the main process, which has a client, and raises `UserError` if it fails there."""
     try:
         shared = [ask()]
     except Exception as error:  # of requests, of NCCL, and the plain Exception that TRL's client raises
         if client is None:
             raise
-        raise VLLMServerError(
+        raise UserError(
             f"the vLLM server at {client.base_url} failed ({type(error).__name__}: {error}); see its log, start it "
             "again as it was, and resume from the last checkpoint"
         ) from error

@@ -79,7 +79,7 @@ def play(
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
         new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
-        episodes += _begun(envs[new], starts[new], executor, renew, rule, patience)
+        episodes += begun(envs[new], starts[new], executor, renew, rule, patience)
         _take_turn(episodes, playing, policy, max_length, executor, cut_penalty, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
@@ -125,13 +125,13 @@ def _take_turn(
             episode.answer(request, reply, outcome, penalty)
 
 
-def _begun(
+def begun(
     envs: Sequence[TurnEnv],
     starts: Sequence[Start],
     executor: EnvExecutor,
-    renew: Renew | None,
-    rule: ContextRule | None,
-    patience: float,
+    renew: Renew | None = None,
+    rule: ContextRule | None = None,
+    patience: float = PATIENCE,
 ) -> list[Episode]:
     """Reset every environment. One that fails is replaced and tried again, after longer and longer pauses."""
     episodes = []

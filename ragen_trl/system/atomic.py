@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen_trl.errors import OptionError
+from ragen_trl.errors import REPEAT, OptionError, UserError
 
 MANIFEST = "manifest.json"
 _LARGEST = 1 << 28  # bytes of JSON that are read
+# How Python, safetensors and torch say EIO, EFBIG, ENOSPC and EDQUOT, which is 69 on a Mac.
+_OF_DISKS = re.compile(r"(Errno|os error) (5|27|28|122|69)\b|PytorchStreamWriter failed|unexpected pos \d")
 _Json = TypeVar("_Json", dict[str, Any], list[Any])
 
 
@@ -63,6 +66,17 @@ def parsed(text: str, kind: type[_Json], finite: bool = True) -> _Json:
     return found
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """For what writes a file or folder: where the disk is full or broken, a `UserError` with its name."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or not _OF_DISKS.search(str(error)):
+            raise
+        raise UserError(f"{path} could not be written ({error}); free some space. {REPEAT}") from error
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, text as UTF-8. A reader sees the old file, the new one or none, and never half of one."""
     with replacing(path) as partial:
@@ -72,14 +86,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Where to write a file. After the block it replaces the one at ``path``; after an error it is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    try:
-        yield partial
-        _finish(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield partial
+            _finish(partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _finish(path: Path) -> None:

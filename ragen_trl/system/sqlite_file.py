@@ -5,11 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from ragen_trl.errors import UserError
-
-
-class SqliteFileError(UserError, ValueError):
-    """A file is not SQLite, holds another table, or cannot be opened or written."""
+from ragen_trl.errors import OptionError
 
 
 @contextmanager
@@ -17,7 +13,7 @@ def opened(path: str | Path, table: str, purpose: str) -> Iterator[sqlite3.Conne
     """A transaction on the file, in which no other process or thread writes; undone as a whole by an error.
 
     ``table`` is the statement that creates the table, ``purpose`` says in messages what the file is. A writer in
-    another process is waited for half a minute.
+    another process is waited for half a minute. `OptionError` if the file is not SQLite, or cannot be used.
     """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +26,7 @@ def opened(path: str | Path, table: str, purpose: str) -> Iterator[sqlite3.Conne
                 raise sqlite3.DatabaseError("it holds other tables: another program's, or another version's")
             yield database
     except (sqlite3.Error, OSError) as error:
-        raise SqliteFileError(
+        raise OptionError(
             f"{path} cannot be used as {purpose} ({error}); if another program holds it, end that one; if it is "
             "damaged or something else, name another file or move this one away"
         ) from error

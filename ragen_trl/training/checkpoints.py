@@ -84,16 +84,19 @@ def last_whole_checkpoint(
 def resumable_checkpoint(
     asked: str | bool | None, output_dir: str, steps_per_rollout: int, max_steps: int, facts: Mapping[str, Any]
 ) -> Path | None:
-    """The checkpoint to resume from: ``asked``, its folder, or if that is True (or "true") `last_whole_checkpoint`.
+    """The checkpoint to resume from: ``asked``, its folder, or if that is True or "last" `last_whole_checkpoint`.
 
     Raises:
-        UserError: If there is none, or it was saved between two updates on one rollout, whose trajectories are gone, or
-            by a launch or with a base model other than `facts_of` this trainer.
+        UserError: If there is none (then "last" gives ``None``), or it was saved between two updates on one rollout,
+            whose trajectories are gone, or by a launch or with a base model other than `facts_of` this trainer.
     """
     if not asked:
         return None
-    if str(asked).lower() == "true":
-        found = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps) or last_whole_checkpoint(output_dir)
+    if str(asked).lower() in ("true", "last"):
+        found = last_whole_checkpoint(output_dir, steps_per_rollout, max_steps)
+        if asked == "last" and found is None:
+            return None
+        found = found or last_whole_checkpoint(output_dir)
         wrong = "" if found else "there is no whole checkpoint"
     else:
         found = Path(str(asked))

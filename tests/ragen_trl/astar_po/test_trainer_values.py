@@ -15,7 +15,6 @@ from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference_values import Sample, ValueCache, value_key
 from ragen_trl.config.options import MannerOptions, TaskOptions, option_names
 from ragen_trl.errors import OptionError
-from ragen_trl.system.sqlite_file import SqliteFileError
 from tests.support.ragen_trl.astar_runs import Spy, astar, cached
 from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
 
@@ -128,7 +127,7 @@ def test_samples_come_back_by_key_and_the_first_one_stays(tmp_path: Path) -> Non
     assert cache.read("b") == {(7, 0): (9.0, True)}
     assert cache.read("c") == {}
     (tmp_path / "other.sqlite").write_text("not a database")
-    with pytest.raises(SqliteFileError, match="not a database"):
+    with pytest.raises(OptionError, match="not a database"):
         ValueCache(tmp_path / "other.sqlite")
 
 

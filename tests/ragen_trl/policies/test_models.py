@@ -31,7 +31,6 @@ from transformers import (
 from ragen_trl.errors import OptionError
 from ragen_trl.policies.model_calls import cache_name, lora_merged, weights_cast_once, with_positions
 from ragen_trl.policies.models import (
-    ModelNotFoundError,
     UnsupportedModelError,
     base_weights,
     check_model,
@@ -110,9 +109,11 @@ def test_a_name_leads_to_a_configuration_or_to_an_error(tmp_path: Path) -> None:
     for name in ("model", "adapter"):
         assert check_model(str(tmp_path / name)).max_position_embeddings == 64
     (tmp_path / "empty").mkdir()
-    for name in ("empty", "nothing"):
-        with pytest.raises(ModelNotFoundError, match=name):
-            check_model(str(tmp_path / name))
+    (tmp_path / "itself").mkdir()
+    (tmp_path / "itself" / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{tmp_path / "itself"}"}}')
+    for name in ("empty", "nothing", "itself/adapter_config.json"):
+        with pytest.raises(OptionError, match=name):
+            check_model(str(tmp_path / name.partition("/")[0]))
 
 
 # How a model is called in a rollout
@@ -248,5 +249,5 @@ def test_an_adapter_is_loaded_on_its_own_base_with_the_tokens_that_were_added_fo
     with pytest.raises(OptionError, match="adapter was trained on 'theirs', and '.*/base' has other weights now"):
         load_model(str(tmp_path / "adapter"))
     (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(ModelNotFoundError, match="adapter is damaged: adapter_model.safetensors has 7 bytes instead"):
+    with pytest.raises(OptionError, match="adapter is damaged: adapter_model.safetensors has 7 bytes instead"):
         check_model(str(tmp_path / "adapter"))

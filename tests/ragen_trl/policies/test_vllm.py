@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from ragen_trl.errors import UserError
 from ragen_trl.policies import vllm
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm import ColocatedEngine, Context, ServedEngine, VLLMPolicy, VLLMServerError
+from ragen_trl.policies.vllm import ColocatedEngine, Context, ServedEngine, VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.equivalence import step
@@ -84,7 +85,7 @@ def test_a_dead_server_is_one_line(fake: FakeModel) -> None:
     client = FakeClient(fake)
     engine = ServedEngine(client)
     client.generate = lambda **_: 1 / 0  # type: ignore[method-assign, assignment]
-    with pytest.raises(VLLMServerError, match="http://fake:8000 failed .ZeroDivisionError.*last checkpoint"):
+    with pytest.raises(UserError, match="http://fake:8000 failed .ZeroDivisionError.*last checkpoint"):
         engine.complete([Context(CHAT.start("?"), 7, 3)], Sampling(9, 1.0), STOP)
 
 

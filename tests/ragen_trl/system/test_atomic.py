@@ -23,7 +23,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(*(os, "fsync", full) if failing == "write" else (os, "replace", full))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match=f"{path} could not be written .*No space left"):
         write_atomically(path, "new")
     monkeypatch.undo()
     assert path.read_text() == "old"
