@@ -30,7 +30,6 @@ from ragen_trl.imitation.fine_tuning import warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor, check_rollback
 from ragen_trl.policies.models import check_model, check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.reporting.recorder import TrajectoryRecorder, spread_steps
 from ragen_trl.reporting.report import lost_files, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
@@ -42,6 +41,7 @@ from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, whole_checkpoints
 from ragen_trl.training.observers import logged_failure
+from ragen_trl.training.recorder import TrajectoryRecorder, spread_steps
 
 Say = Callable[[str], None]
 
@@ -184,7 +184,8 @@ def _play(folder: Path, name: str, policy: Policy | str | None, run: RunArgument
 
     Without a policy, as for a model that is no longer what it was, the stored episodes are all there is.
     """
-    file, starts = EpisodeFile(folder / "episodes" / f"{name}.jsonl", name, run.env), held_out_starts(run.eval_episodes)
+    file = EpisodeFile(folder / "episodes" / f"{name}.jsonl.gz", name, run.env)
+    starts = held_out_starts(run.eval_episodes)
     file.rows = on_main(lambda: file.rows)  # the others may have another disk
     missing = file.missing(starts)
     if policy is not None and missing:

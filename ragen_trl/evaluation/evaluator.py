@@ -85,7 +85,7 @@ class EvaluationResult:
 
 
 def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> Row:
-    """What is kept of an episode, a line of ``episodes/*.jsonl``; a result is computed from such rows.
+    """The numbers that are kept of an episode, from which a result is computed: a line of ``episodes/*.jsonl.gz``.
 
     Returns:
         ``seed`` of the start state; ``sample``, the number among its episodes, from 0; ``limit`` as in `Trajectory`;

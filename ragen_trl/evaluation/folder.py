@@ -1,5 +1,10 @@
-"""Episodes on disk, so a stopped evaluation plays none of them twice: ``episodes/*.jsonl``, a line for each episode."""
+"""Episodes on disk, to be read, and so a stopped evaluation plays none of them twice: ``episodes/*.jsonl.gz``.
 
+A line is an episode: its numbers (`episode_row`), and ``transcript``, a list of its turns (`describe_turn`). An episode
+that the environment or an API has failed may come again, and its last line counts.
+"""
+
+import gzip
 import hashlib
 import json
 import re
@@ -15,28 +20,46 @@ from ragen_trl.evaluation.evaluator import Env, Row, episode_row, judged, play_i
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.system.atomic import parsed, reading, write_atomically
+from ragen_trl.training.recorder import describe_turn
 
 Key = tuple[int, int]
 """Seed of the start state, and number of the sample."""
 Starts = Mapping[Key, Start]
 
 
+def episode_files(folder: Path) -> list[Path]:
+    """The files of a folder's episodes, one for each policy; maybe none."""
+    return sorted(folder.glob("episodes/*.jsonl.gz"))
+
+
+def read_episodes(path: Path) -> list[Row]:
+    """The episodes of a file with their transcripts, in the order of seed and sample.
+
+    Raises:
+        OptionError: If the file cannot be read.
+    """
+    with reading(path, "delete it to play again"):
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+        rows = [parsed(line, dict) for line in lines]
+        by_key: dict[Key, Row] = {(int(row["seed"]), int(row["sample"])): row for row in rows}
+        if any(row["limit"] not in FAILED for row in rows):
+            judged(rows)  # with all its numbers
+        return [by_key[key] for key in sorted(by_key)]
+
+
 class EpisodeFile:
     """The episodes of one policy in one environment, in a file that the first episodes create.
 
-    ``rows`` are the episodes by seed and sample, also those that an API or an environment ended. Raises
-    `OptionError` if the file cannot be read.
+    ``rows`` are the episodes by seed and sample, also those that an API or an environment ended, without transcripts.
+    Raises `OptionError` if the file cannot be read.
     """
 
     def __init__(self, path: Path, policy: str, env: str) -> None:
         self.path = path
         self._names = {"policy": policy, "env": env}
-        with reading(path, "delete it to play again"):
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            rows = [parsed(line, dict) for line in lines]
-            self.rows: dict[Key, Row] = {(int(row["seed"]), int(row["sample"])): row for row in rows}
-            if any(row["limit"] not in FAILED for row in rows):
-                judged(rows)  # with all its numbers
+        self.rows: dict[Key, Row] = {}
+        for row in read_episodes(path) if path.exists() else []:
+            self._keep(row)
 
     def missing(self, starts: Starts) -> list[Key]:
         """The episodes that are not there, or failed without the policy."""
@@ -60,19 +83,26 @@ class EpisodeFile:
         missing = self.missing(starts)
         left, began = iter(missing[process::processes]), time.perf_counter()
         for played in play_in_batches(policy, env, args, [starts[key] for key in missing], process, processes):
-            here = [episode_row(trajectory, next(left)[1]) for trajectory in played]
+            here = [(episode_row(one, next(left)[1]), [describe_turn(turn) for turn in one.turns]) for one in played]
             rows = gather_object(here) if processes > 1 else here
             each = (time.perf_counter() - began) / len(rows)
-            self.add([row | {"seconds": each} for row in rows], write=process == 0)
+            self.add([{**row, "seconds": each, "transcript": said} for row, said in rows], write=process == 0)
             bar.update(len(rows))
             began = time.perf_counter()
 
     def add(self, rows: list[Row], write: bool = True) -> None:
         """Store a block of episodes, as a whole or not at all."""
-        self.rows |= {(row["seed"], row["sample"]): {**self._names, **row} for row in rows}
+        named = [{**self._names, **row} for row in rows]
+        for row in named:
+            self._keep(row)
         if write:
-            lines = [json.dumps(self.rows[key]) for key in sorted(self.rows)]
-            write_atomically(self.path, "\n".join(lines) + "\n")
+            lines = "".join(f"{json.dumps(row)}\n" for row in named)
+            before = self.path.read_bytes() if self.path.exists() else b""
+            write_atomically(self.path, before + gzip.compress(lines.encode("ascii"), mtime=0))
+
+    def _keep(self, row: Row) -> None:
+        """Transcripts are on the disk alone: those of a long evaluation would fill the memory."""
+        self.rows[row["seed"], row["sample"]] = {name: value for name, value in row.items() if name != "transcript"}
 
 
 def episodes_path(folder: Path, policy: str, env: str, settings: Mapping[str, Any]) -> Path:
@@ -84,4 +114,4 @@ def episodes_path(folder: Path, policy: str, env: str, settings: Mapping[str, An
     named = json.dumps([policy, env, settings], sort_keys=True, default=str)
     words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in (policy, env))
     stem = "-on-".join(word or "model" for word in words)
-    return folder / "episodes" / f"{stem}-{hashlib.sha256(named.encode()).hexdigest()[:8]}.jsonl"
+    return folder / "episodes" / f"{stem}-{hashlib.sha256(named.encode()).hexdigest()[:8]}.jsonl.gz"

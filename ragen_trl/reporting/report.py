@@ -26,9 +26,9 @@ from ragen_trl.algorithms.intervals import with_interval
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.tables import result_table
 from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
-from ragen_trl.reporting.recorder import recordings
 from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
 from ragen_trl.training.checkpoints import whole_checkpoints
+from ragen_trl.training.recorder import recordings
 
 POLICIES = ("random", "before", "trained", "oracle")
 """Rows in the order of every table: random policy, start of training, end of training, best possible policy."""

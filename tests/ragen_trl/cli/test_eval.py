@@ -1,5 +1,6 @@
 """``python -m ragen_trl eval`` and ``play``: models of this machine and behind an API, stopping and going on, files."""
 
+import gzip
 import json
 import re
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from ragen_trl.cli.main import main
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import Row
-from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
+from ragen_trl.evaluation.folder import EpisodeFile, episodes_path, read_episodes
 from ragen_trl.evaluation.players import fingerprint
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -35,7 +36,7 @@ def evaluate(folder: Path, *options: str, episodes: int = 6) -> int:
 
 def episodes_in(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The lines of every file, without times."""
-    files = {path.name: path.read_text().splitlines() for path in (folder / "episodes").iterdir()}
+    files = {path.name: gzip.decompress(path.read_bytes()).splitlines() for path in (folder / "episodes").iterdir()}
     rows = {name: [json.loads(line) for line in lines] for name, lines in files.items()}
     return {name: [{k: v for k, v in row.items() if k != "seconds"} for row in each] for name, each in rows.items()}
 
@@ -142,20 +143,24 @@ def file_of(folder: Path, policy: str, env: str, turns: int) -> EpisodeFile:
 
 
 def test_what_is_added_is_found_again_to_the_last_digit(tmp_path: Path) -> None:
-    file = file_of(tmp_path, "a", "Lake", 3)
-    file.add([stored(1), stored(0, 1)])
-    file.add([stored(0)])
+    file, turns = file_of(tmp_path, "a", "Lake", 3), [{"observation": "é?", "reply": "é!", "reward": 1.0}]
+    file.add([{**stored(1), "limit": "crash"}, stored(0, 1)])
+    file.add([{**stored(0), "transcript": turns}, stored(1)])  # the one that had crashed, again
     rows = [{"policy": "a", "env": "Lake", **stored(*key)} for key in ((0, 0), (0, 1), (1, 0))]
-    assert list(file_of(tmp_path, "a", "Lake", 3).rows.values()) == rows
+    again = file_of(tmp_path, "a", "Lake", 3)
+    assert [again.rows[key] for key in sorted(again.rows)] == rows
+    assert [row.get("transcript") for row in read_episodes(file.path)] == [turns, None, None]
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", '{"seed": 0}', '{"seed": NaN}', json.dumps({**stored(1), "turns": ""})])
 def test_a_damaged_file_of_episodes_is_named(tmp_path: Path, line: str) -> None:
     file = file_of(tmp_path, "a", "Lake", 3)
     file.add([stored(0)])
-    file.path.write_text(file.path.read_text() + line)
-    with pytest.raises(OptionError, match=rf"{file.path} is damaged .*; delete it to play again"):
-        file_of(tmp_path, "a", "Lake", 3)
+    whole = file.path.read_bytes()
+    for damaged in (whole + gzip.compress(line.encode()), whole[:-9], b"no gzip"):
+        file.path.write_bytes(damaged)
+        with pytest.raises(OptionError, match=rf"{file.path} is damaged .*; delete it to play again"):
+            file_of(tmp_path, "a", "Lake", 3)
 
 
 def test_other_names_and_other_settings_have_files_of_their_own(tmp_path: Path) -> None:

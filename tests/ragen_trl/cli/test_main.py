@@ -15,6 +15,7 @@ from transformers import Trainer
 from ragen_trl import StarPOTrainer
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
+from ragen_trl.evaluation.folder import read_episodes
 from ragen_trl.reporting.report import results_table
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
@@ -60,8 +61,12 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
 def test_a_run_keeps_the_episodes_of_its_evaluations_and_compares_by_start_state(finished: Path) -> None:
     results = json.loads((finished / "summary.json").read_text())["results"]
     for name, result in results.items():
-        rows = [json.loads(line) for line in (finished / "episodes" / f"{name}.jsonl").read_text().splitlines()]
+        rows = read_episodes(finished / "episodes" / f"{name}.jsonl.gz")
         assert [row["seed"] for row in rows] == list(range(8))
+        for row in rows:  # every word of every turn, also of the policies that are scripts
+            assert row["return"] == pytest.approx(sum(turn["reward"] for turn in row["transcript"]))
+            assert len(row["transcript"]) == row["turns"]
+            assert "G" in row["transcript"][0]["observation"] and "<" in row["transcript"][0]["reply"]
         assert sum(row["success"] for row in rows) / 8 == result["success"]
         assert {row["policy"] for row in rows} == {name}
     assert list(results["trained"]["differences"]) == ["random", "before"]

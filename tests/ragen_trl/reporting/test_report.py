@@ -15,9 +15,9 @@ from bs4 import BeautifulSoup
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.evaluation.tables import aligned, result_table
-from ragen_trl.reporting.recorder import recordings, write_recording
 from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
 from ragen_trl.system.atomic import seal
+from ragen_trl.training.recorder import recordings, write_recording
 
 # Finished runs, made up, and what their report page says
 

@@ -4,12 +4,11 @@
 ``vocabulary`` has the text of each token id. ``trajectories`` are ordered by group, ``group_size`` of each.
 
 A trajectory: `group`, `member`, `env`, `seed`, `outcome_seed` (or null), `return` (raw, extra rewards included),
-`success`, `kept` (trained on), `end` ("" at the task's end, else the limit or failure), `turns`.
+`success`, `kept` (trained on), `limit` ("" at the task's end, else the limit or failure), `turns`.
 
-A turn: `observation`, `reply` (as the environment read it, a forced prefix included), `reward`, `prompt` (ids of the
-environment's tokens, masked), `tokens` (ids that were sampled). Optional: `advantage` (one number, or a list with one
-for each sampled token; missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`,
-`format_is_valid` and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit),
+A turn is what `describe_turn` says, which evaluated episodes keep too, and `prompt` (ids of the environment's tokens,
+masked), `tokens` (ids that were sampled), `logprobs` of these if the policy gives them (nats, two digits after the
+point), `advantage` (one number, or a list with one for each sampled token; missing if the group was dropped), and
 `context` (number of tokens of a context that was rebuilt before `prompt`).
 """
 
@@ -30,6 +29,7 @@ from ragen_trl.trajectory import Turn
 
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
+_LONGEST = 20_000  # characters of a text; of a longer one its two ends are kept
 
 
 def recordings(folder: Path) -> list[Path]:
@@ -120,30 +120,46 @@ def describe(event: RolloutEvent) -> list[dict[str, Any]]:
             "return": _rounded(trajectory.episode_return if math.isnan(returns[row]) else returns[row]),
             "success": trajectory.success,
             "kept": group in kept,
-            "end": trajectory.limit,
+            "limit": trajectory.limit,
             "turns": turns,
         }
         found.append(described)
     return found
 
 
-def _turn(turn: Turn, advantages: list[float | None] | None) -> dict[str, Any]:
+def describe_turn(turn: Turn) -> dict[str, Any]:
+    """A turn as a reader sees it, plain data.
+
+    Returns:
+        ``observation``; ``reply``, as the environment read it, a forced prefix and the thought included; ``reward``;
+        the flags and lists of its ``info`` that are there (``format_is_valid``, ``action_is_valid``; ``actions``,
+        ``invalid_actions``, ``surplus_actions``); ``cut`` if the reply ran into the token limit.
+    """
     described: dict[str, Any] = {
-        "observation": turn.observation,
-        "reply": turn.reply,
+        "observation": _shortened(turn.observation),
+        "reply": _shortened(turn.reply),
         "reward": _rounded(turn.reward),
-        "prompt": list(turn.prompt_ids),
-        "tokens": list(turn.reply_ids),
     }
+    described |= {key: [_shortened(str(text)) for text in turn.info[key]] for key in _LISTS if turn.info.get(key)}
+    described |= {key: bool(turn.info[key]) for key in _FLAGS if key in turn.info}
+    return described | ({"cut": True} if turn.cut else {})
+
+
+def _turn(turn: Turn, advantages: list[float | None] | None) -> dict[str, Any]:
+    described = {**describe_turn(turn), "prompt": list(turn.prompt_ids), "tokens": list(turn.reply_ids)}
+    if turn.logprobs:
+        described["logprobs"] = [round(value, 2) if math.isfinite(value) else None for value in turn.logprobs]
     if advantages:
         described["advantage"] = advantages if len(set(advantages)) > 1 else advantages[0]
-    described |= {key: [str(text) for text in turn.info[key]] for key in _LISTS if turn.info.get(key)}
-    described |= {key: bool(turn.info[key]) for key in _FLAGS if key in turn.info}
-    if turn.cut:
-        described["cut"] = True
     if turn.context_ids is not None:
         described["context"] = len(turn.context_ids)
     return described
+
+
+def _shortened(text: str) -> str:
+    half = _LONGEST // 2
+    left_out = len(text) - 2 * half
+    return text if left_out <= 0 else f"{text[:half]}\n[{left_out:,} characters are left out]\n{text[-half:]}"
 
 
 def _rounded(value: float) -> float | None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-import ragen_trl.reporting.recorder
-from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, recordings, spread_steps
+import ragen_trl.training.recorder
 from ragen_trl.training.observers import RolloutEvent
+from ragen_trl.training.recorder import TrajectoryRecorder, describe, describe_turn, recordings, spread_steps
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, parameters, rollout_of, small_trainer
 
@@ -69,16 +69,29 @@ def test_a_file_has_all_of_a_rollout(tmp_path: Path) -> None:
         "return": 1.0,
         "success": True,
         "kept": True,
-        "end": "",
+        "limit": "",
         "turns": [
             {**tokens, "reward": 1.0, "advantage": 0.5, **acted, "actions": ["Left"], "invalid_actions": ["Jump"]}
         ],
     }
-    assert (other["member"], other["end"], other["success"], other["outcome_seed"]) == (1, "turns", False, None)
+    assert (other["member"], other["limit"], other["success"], other["outcome_seed"]) == (1, "turns", False, None)
     assert other["turns"] == [
         {**tokens, "reward": 0.0, "advantage": [1.0, 2.0, 3.0, 4.0]},
         {**said, "prompt": [7], "tokens": [8], "reward": -0.3, "advantage": 5.0, "cut": True, "context": 3},
     ]
+
+
+def test_a_turn_keeps_the_ends_of_a_long_text_and_the_chance_of_each_token() -> None:
+    observed = "a" * 10_000 + "b" * 5 + "c" * 10_000
+    turn = Turn((1,), (2, 3), (-0.126, float("-inf")), observed, "é!", 1.0, {"actions": ["Up"], "success": True})
+    assert describe_turn(turn) == {
+        "observation": "a" * 10_000 + "\n[5 characters are left out]\n" + "c" * 10_000,
+        "reply": "é!",
+        "reward": 1.0,
+        "actions": ["Up"],
+    }
+    found, _ = describe(observation([Trajectory((turn,), seed=1)] * 2, [None, None]))
+    assert found["turns"][0]["logprobs"] == [-0.13, None]
 
 
 def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +103,7 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
         observation(played, advantages[2 * process :][:2], kept=(0, 1), processes=2, process=process)
         for process in (0, 1)
     )
-    monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", lambda mine: [*describe(there), *mine])
+    monkeypatch.setattr(ragen_trl.training.recorder, "gather_object", lambda mine: [*describe(there), *mine])
     TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
     one, two = (read(tmp_path / name) for name in ("one", "two"))
     assert one == two
@@ -129,7 +142,7 @@ def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
     def full(path: Path, content: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ragen_trl.reporting.recorder, "write_atomically", full)
+    monkeypatch.setattr(ragen_trl.training.recorder, "write_atomically", full)
     recorder.on_rollout(event)
     assert "the rollout of step 1 is not recorded" in caplog.text
 
