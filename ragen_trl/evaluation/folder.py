@@ -17,6 +17,7 @@ from accelerate.utils import gather_object
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.evaluator import Env, Row, episode_row, judged, play_in_batches
+from ragen_trl.evaluation.tables import table_order
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.system.atomic import parsed, reading, write_atomically
@@ -45,6 +46,21 @@ def read_episodes(path: Path) -> list[Row]:
         if any(row["limit"] not in FAILED for row in rows):
             judged(rows)  # with all its numbers
         return [by_key[key] for key in sorted(by_key)]
+
+
+def episodes_by_policy(folder: Path) -> dict[str, list[Row]]:
+    """The episodes of a folder by the policy that played them, in the order of every table; errors are as above.
+
+    Of several files of one policy (other weights or options under the same name) the older ones are called after their
+    file's last word as well.
+    """
+    found: dict[str, list[Row]] = {}
+    for path in sorted(episode_files(folder), key=lambda path: path.stat().st_mtime, reverse=True):
+        if rows := read_episodes(path):
+            name = str(rows[0]["policy"])
+            stamp = path.name.removesuffix(".jsonl.gz").rpartition("-")[2]
+            found[f"{name} ({stamp})" if name in found else name] = rows
+    return {name: found[name] for name in sorted(found, key=table_order)}
 
 
 class EpisodeFile:

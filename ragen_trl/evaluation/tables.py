@@ -5,6 +5,13 @@ from typing import Any
 
 from ragen_trl.algorithms.intervals import with_interval
 
+_FIRST_ROWS, _LAST_ROW = ("random", "before", "trained"), "oracle"
+
+
+def table_order(policy: str) -> int:
+    """Key to sort the rows of a table: random policy, start and end of training, models, best possible policy."""
+    return _FIRST_ROWS.index(policy) if policy in _FIRST_ROWS else len(_FIRST_ROWS) + (policy == _LAST_ROW)
+
 
 def result_table(results: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Titles, then a row per policy: success, what it is above others, pass@k, return, and how the replies were.

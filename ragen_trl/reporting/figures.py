@@ -42,6 +42,7 @@ def draw(curves: Sequence[Sequence[tuple[float, float]]], results: Sequence[Mapp
         matplotlib.rcParams.update(_SETTINGS)
         axes = Figure(figsize=(7.0, 3.2), layout="constrained").subplots()
         last = max(step for points in curves for step, _ in points)
+        hovered: list[tuple[float, float, str]] = []  # step, success, what shows under the mouse
         window = max(5, math.ceil(max(map(len, curves)) / 20))
         for order, points in enumerate(curves):
             steps, values = [step for step, _ in points], [value for _, value in points]
@@ -49,7 +50,9 @@ def draw(curves: Sequence[Sequence[tuple[float, float]]], results: Sequence[Mapp
             axes.plot(steps, values, color=colour, alpha=0.45, lw=0.9, marker=marker)
             means = [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
             axes.plot(steps, means, color=colour, lw=1.5)
-        _draw_evaluations(axes, results, last)
+            for step, value, average in zip(steps, values, means, strict=True):
+                hovered.append((step, value, f"step {step:g}: success {value:.3f}, mean of the last {average:.3f}"))
+        hovered += _draw_evaluations(axes, results, last)
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("step")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -59,11 +62,26 @@ def draw(curves: Sequence[Sequence[tuple[float, float]]], results: Sequence[Mapp
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         axes.figure.savefig(target, format="svg", metadata=metadata)
     text = target.getvalue()
-    return re.sub(r'<g id="[^"]*">', "<g>", text[text.index("<svg") :])
+    drawn = re.sub(r'<g id="[^"]*">', "<g>", text[text.index("<svg") :])
+    return drawn.replace("</svg>", f"{''.join(_spot(axes, *point) for point in hovered)}</svg>")
 
 
-def _draw_evaluations(axes: Axes, results: Sequence[Mapping[str, Any]], last: float) -> None:
-    """Random play and the oracle as levels, and the model before and after training as points with bars."""
+def _spot(axes: Axes, step: float, value: float, words: str) -> str:
+    """An invisible circle with words that show under the mouse; SVG's y begins at the top, in points."""
+    inches = axes.figure.dpi_scale_trans.inverted().transform(axes.transData.transform((step, value)))
+    x, y = 72 * inches[0], 72 * (axes.figure.bbox_inches.height - inches[1])
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill-opacity="0"><title>{words}</title></circle>'
+
+
+def _draw_evaluations(
+    axes: Axes, results: Sequence[Mapping[str, Any]], last: float
+) -> list[tuple[float, float, str]]:
+    """Random play and the oracle as levels, and the model before and after training as points with bars.
+
+    Returns:
+        Step, success and words of each point.
+    """
+    points = []
     for policy, (colour, dashes) in _LEVELS.items():
         found = [run[policy]["success"] for run in results if policy in run]
         for number, level in enumerate(dict.fromkeys(found)):
@@ -75,3 +93,5 @@ def _draw_evaluations(axes: Axes, results: Sequence[Mapping[str, Any]], last: fl
                 value, low, high = (run[policy][name] for name in ("success", "success_low", "success_high"))
                 arms = [[max(0.0, value - low)], [max(0.0, high - value)]]
                 axes.errorbar(step, value, arms, fmt="o", ms=4.5, capsize=2.5, color=COLOURS[order % len(COLOURS)])
+                points.append((step, value, f"{policy}: success {value:.3f} [{low:.3f}, {high:.3f}]"))
+    return points

@@ -6,13 +6,14 @@ out. A page loads nothing, and only its own script may run in it.
 """
 
 import base64
+import gzip
 import hashlib
 import json
 import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -24,14 +25,16 @@ from markupsafe import Markup
 
 from ragen_trl.algorithms.intervals import with_interval
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.tables import result_table
+from ragen_trl.evaluation.evaluator import Row, judged
+from ragen_trl.evaluation.folder import episodes_by_policy
+from ragen_trl.evaluation.tables import result_table, table_order
 from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
+from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
 from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.recorder import recordings
 
-POLICIES = ("random", "before", "trained", "oracle")
-"""Rows in the order of every table: random policy, start of training, end of training, best possible policy."""
+_LARGEST_PAGE = 18 << 20  # bytes of a page's episodes, so that it opens in any browser
 _FILES = {"summary.json": dict, "history.json": list}
 # What is never shown: options that are secrets, such options on the command line, and Hugging Face's tokens anywhere.
 _SECRET_OPTION = re.compile(r"(^|_)token$|api_key|password|secret")
@@ -40,20 +43,22 @@ _SECRET_TEXT = re.compile(r"(--\w*(?:token|api_key|password|secret)[ =])\S+|\bhf
 
 @dataclass(frozen=True)
 class Run:
-    """A training run: its folder, what ``summary.json`` holds (empty while it goes on), and the logged rows in order.
+    """A run, or an evaluation: its folder, what ``summary.json`` holds, the logged rows in order, kept episodes.
 
-    A row has a ``step``; any other metric may be missing or ``None``.
+    While a run goes on its summary has the results of the episodes so far. A row has a ``step``; any other metric may
+    be missing or ``None``.
     """
 
     path: Path
     summary: dict[str, Any]
     history: list[dict[str, Any]]
+    episodes: dict[str, list[Row]] = field(default_factory=dict)
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The results of the policies that were played."""
         found = self.summary.get("results", {})
-        return {name: found[name] for name in POLICIES if name in found and "not_played" not in found[name]}
+        return {name: found[name] for name in sorted(found, key=table_order) if "not_played" not in found[name]}
 
     @cached_property
     def alerts(self) -> list[Alert]:
@@ -76,9 +81,13 @@ def read_run(folder: str | Path) -> Run:
     if history is None:
         whole = whole_checkpoints(folder)
         history = _read(whole[max(whole)] / "trainer_state.json", dict).get("log_history", []) if whole else []
-    if summary is None and not history and not recordings(folder):
-        raise UserError(f"{folder} holds no training run: no summary.json, no checkpoint, nothing recorded")
-    return Run(folder, summary or {}, history)
+    episodes = episodes_by_policy(folder)
+    if summary is None and not history and not episodes and not recordings(folder):
+        raise UserError(f"{folder} holds no run: no summary.json, no checkpoint, no episodes, nothing recorded")
+    if summary is None:
+        judgeable = {name: rows for name, rows in episodes.items() if any(row["limit"] not in FAILED for row in rows)}
+        summary = {"results": {name: asdict(judged(rows)) for name, rows in judgeable.items()}}
+    return Run(folder, summary, history, episodes)
 
 
 def lost_files(folder: Path) -> list[str]:
@@ -108,7 +117,7 @@ def results_table(summary: dict[str, Any]) -> list[list[str]]:
     """The results of a run, a row for each policy: the baselines beside the model's numbers."""
     results, start = summary.get("results", {}), "warm start" if summary.get("warm_started") is True else "before"
     labels = {"before": f"({start})"}
-    return result_table({labels.get(name, name): results[name] for name in POLICIES if name in results})
+    return result_table({labels.get(name, name): results[name] for name in sorted(results, key=table_order)})
 
 
 def sentence(run: Run, label: str = "") -> str:
@@ -119,7 +128,12 @@ def sentence(run: Run, label: str = "") -> str:
     results, start = run.results, "after the warm start" if run.summary.get("warm_started") is True else "before"
     if "before" not in results or "trained" not in results:
         last = max((int(row["step"]) for row in run.history), default=0)
-        return f"{label or 'This run'} has no results yet; the last logged step is {last}."
+        each = [f"{name} {with_interval(found, 2)} (n={found['n']})" for name, found in results.items()]
+        evaluated = ", ".join(each)
+        if evaluated and not run.history:
+            return f"{label + ': s' if label else 'S'}uccess on held-out start states: {evaluated}."
+        so_far = f" Evaluated so far: {evaluated}." if evaluated else ""
+        return f"{label or 'This run'} has no results yet; the last logged step is {last}.{so_far}"
     trained = results["trained"]
     counts = {result["n"] for result in results.values()}
     states = f"{counts.pop()} held-out start states" if len(counts) == 1 else "held-out start states (n: see the table)"
@@ -154,16 +168,20 @@ def _course(run: Run) -> str:
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
     """Write the report on run folders as a single file, whole or not at all; errors are as in `read_run`."""
+    write_atomically(output, report(folders))
+    return output
+
+
+def report(folders: Sequence[Path], version: str = "") -> str:
+    """The page on run folders; with a ``version`` it asks its server for a newer one. Errors are as in `read_run`."""
     runs = [read_run(folder) for folder in folders]
     for run in runs:
         with reading(run.path, "its summary.json or history.json was changed: write it again"):
             sentence(run), results_table(run.summary), run.alerts, run.successes()
-    page = _page(runs)
-    write_atomically(output, _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page))
-    return output
+    return _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", _page(runs, version))
 
 
-def _page(runs: list[Run]) -> str:
+def _page(runs: list[Run], version: str) -> str:
     # Late: it loads matplotlib, which the table on the terminal does not need.
     from ragen_trl.reporting.figures import COLOURS, draw
 
@@ -173,9 +191,9 @@ def _page(runs: list[Run]) -> str:
     alerts = [(label, fired) for run, label in zip(runs, labels, strict=True) for fired in run.alerts]
     curves = [run.successes() for run in runs]
     drawing = Markup(draw(curves, [run.results for run in runs])) if any(curves) else ""
-    recorded_runs, blocks = pack([run.path for run in runs], labels)
+    readable, blocks, left_out = pack(runs, labels)
     titles = [list(dict.fromkeys(str(run.summary.get(key, run.path.name)) for run in runs)) for key in ("algo", "env")]
-    code = "\n(() => {\n" + "\n".join(map(_static, ("drawing.js", "viewer.js"))) + "})();\n"
+    code = "\n(() => {\n" + "\n".join(map(_static, ("drawing.js", "viewer.js", "page.js"))) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
     environment = Environment(
         loader=PackageLoader("ragen_trl.reporting"),
@@ -193,8 +211,10 @@ def _page(runs: list[Run]) -> str:
         tables=list(zip(labels, colours, [results_table(run.summary) for run in runs], strict=True)),
         drawing=drawing,
         alerts=alerts,
-        recorded_runs=recorded_runs,
+        version=version,
+        readable=readable,
         blocks=blocks,
+        left_out=left_out,
         sections=[(label or "What was run", _facts(run)) for run, label in zip(runs, labels, strict=True)],
     )
 
@@ -212,19 +232,36 @@ def _facts(run: Run) -> str:
     return json.dumps(facts, indent=2, ensure_ascii=False)
 
 
-def pack(folders: Sequence[Path], labels: Sequence[str]) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    """The runs and their recorded rollouts, for the script, and name and content of each rollout.
+def pack(runs: Sequence[Run], labels: Sequence[str]) -> tuple[list[dict[str, Any]], list[tuple[str, str]], int]:
+    """What of the runs can be read turn by turn: for the script, and name and content of each block of the page.
 
-    A rollout is as it is on disk, in base64; the script unpacks the one that a reader opens.
+    A block is a rollout as on disk, or the episodes of a policy in the same form: JSON in gzip in base64, which the
+    script unpacks when a reader opens it. The last number returned is how many blocks had no room: the oldest rollouts.
     """
-    runs: list[dict[str, Any]] = []
+    readable: list[dict[str, Any]] = []
     blocks: list[tuple[str, str]] = []
-    for folder, label in zip(folders, labels, strict=True):
-        steps = []
-        for path in recordings(folder):
+    left_out, room = 0, _LARGEST_PAGE
+    for run, label in zip(runs, labels, strict=True):
+        found = [(f"evaluation: {name}", _packed(rows)) for name, rows in run.episodes.items()]
+        for path in reversed(recordings(run.path)):
             step = path.name.removeprefix("step-").removesuffix(".json.gz").lstrip("0")
-            steps.append({"name": step, "block": f"recording-{len(blocks)}"})
-            blocks.append((steps[-1]["block"], base64.b64encode(path.read_bytes()).decode("ascii")))
-        if steps:
-            runs.append({"label": label, "steps": steps})
-    return runs, blocks
+            found.append((f"training: step {step}", path.read_bytes()))
+        sources: list[dict[str, str]] = []
+        for name, data in found:
+            block = base64.b64encode(data).decode("ascii")
+            if len(block) > room:
+                left_out += 1
+                continue
+            room -= len(block)
+            place = len(sources) if name.startswith("evaluation") else len(run.episodes)  # steps in their order
+            sources.insert(place, {"name": name, "block": f"block-{len(blocks)}"})
+            blocks.append((f"block-{len(blocks)}", block))
+        if sources:
+            readable.append({"label": label, "sources": sources})
+    return readable, blocks, left_out
+
+
+def _packed(rows: Sequence[Row]) -> bytes:
+    """Episodes in the form of a recorded rollout, where ``turns`` are the turns themselves."""
+    episodes = [{**row, "turns": row.get("transcript", []), "transcript": None} for row in rows]
+    return gzip.compress(json.dumps({"trajectories": episodes}, separators=(",", ":")).encode("ascii"), mtime=0)

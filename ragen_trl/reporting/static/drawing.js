@@ -1,6 +1,10 @@
 "use strict";
 // Draws one trajectory. Everything that a model or an environment wrote becomes text nodes, never markup.
 
+/** The page's own explanations: word → sentence. */
+const WORDS = new Map([...document.querySelectorAll("#words dt")].map((word) => [word.textContent, word.nextElementSibling.textContent]));
+const MOST_SURPRISE = 5; // nats, from which on the colour is strongest
+
 /** An element with attributes and children; strings become text. */
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -49,7 +53,7 @@ const USUAL = {
 function legend(trajectory) {
   const name = Object.keys(USUAL).find((known) => trajectory.env.includes(known));
   if (!name) return null;
-  for (const line of trajectory.turns[0].observation.split("\n")) {
+  for (const line of (trajectory.turns[0] || { observation: "" }).observation.split("\n")) {
     const entries = line.split(", ").map((entry) => [[...entry][0], [...entry].slice(2).join(""), [...entry][1]]);
     if (entries.length < 4 || entries.some(([, words, blank]) => blank !== " " || !words)) continue;
     const roles = entries.map(([symbol, words]) => [symbol, (ROLES.find(([word]) => word.test(words)) || [])[1]]);
@@ -98,18 +102,33 @@ function shade(advantage, largest) {
   return `rgba(${advantage > 0 ? "33,113,190" : "221,107,16"},${strength.toFixed(3)})`;
 }
 
-/** Tokens: those of the environment grey, sampled ones coloured by their advantage. */
-function tokens(ids, content, kind, advantage, largest) {
-  return ids.map((id, index) => {
-    const text = content.vocabulary[id];
-    const value = Array.isArray(advantage) ? advantage[index] : advantage;
-    const said = kind === "prompt" ? "environment, masked" :
-      value === undefined ? "sampled, not trained on" : `sampled, advantage ${number(value, true)}`;
-    const shown = text === "" ? "◌" : visible(text);
-    const span = make("span", { class: `token ${kind}`, title: `${said}; token ${id}` }, shown);
-    if (kind === "sampled" && value !== undefined) span.style.backgroundColor = shade(value, largest);
+/** Colour of a token's surprise: violet, stronger the less probable the token was. */
+function surpriseShade(nats) {
+  return `rgba(132,63,196,${(0.75 * Math.min(1, Math.max(0, nats) / MOST_SURPRISE)).toFixed(3)})`;
+}
+
+/** Tokens of the environment, which are masked. */
+function promptTokens(ids, content) {
+  return ids.map((id) => make("span", { class: "token prompt", title: `environment, masked; token ${id}` }, tokenText(id, content)));
+}
+
+/** Tokens that the model sampled, coloured by their advantage or, in that mode, by their surprise. */
+function sampledTokens(turn, content, mode, largest) {
+  return turn.tokens.map((id, index) => {
+    const value = Array.isArray(turn.advantage) ? turn.advantage[index] : turn.advantage;
+    const surprise = turn.logprobs && typeof turn.logprobs[index] === "number" ? -turn.logprobs[index] : undefined;
+    const said = [value === undefined ? "sampled, not trained on" : `sampled, advantage ${number(value, true)}`];
+    if (surprise !== undefined) said.push(`surprise ${number(surprise)} nats`);
+    const span = make("span", { class: "token sampled", title: `${said.join(", ")}; token ${id}` }, tokenText(id, content));
+    if (mode === "surprise" && surprise !== undefined) span.style.backgroundColor = surpriseShade(surprise);
+    else if (mode !== "surprise" && value !== undefined) span.style.backgroundColor = shade(value, largest);
     return span;
   });
+}
+
+function tokenText(id, content) {
+  const text = content.vocabulary[id];
+  return text === "" ? "◌" : visible(text);
 }
 
 function chips(label, texts, kind) {
@@ -135,29 +154,39 @@ function textBox(label, ...children) {
   return make("div", { class: "text", tabindex: 0, role: "group", "aria-label": label }, ...children);
 }
 
-/** A reply in its parts: reasoning, if any, and the rest. */
-function reply(text) {
-  const found = text.match(/^\s*<think>([\s\S]*?)<\/think>([\s\S]*)$/);
-  if (!found) return labelled("Reply", textBox("reply", visible(text)));
-  return [...labelled("Reasoning", textBox("reasoning", visible(found[1]))),
-    ...labelled("Reply", textBox("reply", visible(found[2])))];
+/** A reply as its thought (null if there is none) and the rest; a thought ends as `ragen_trl/trajectory.py` says. */
+function parts(text) {
+  const begin = text.indexOf("<think>");
+  const inside = begin < 0 ? text : text.slice(begin + "<think>".length);
+  let end = inside.search(/<\/think>(?=\s*<(?:answer|tool_call)>)/);
+  if (end < 0) end = inside.indexOf("</think>");
+  if (end < 0) return begin < 0 ? [null, text] : [inside, ""];
+  return [inside.slice(0, end), inside.slice(end + "</think>".length)];
 }
 
-/** One turn. mode: "read", "tokens" (sampled ones coloured) or "all" (also what the model read). */
-function drawTurn(turn, place, trajectory, content, mode, symbols, largest) {
+/** A reply: its thought, folded, and what the environment acts on. */
+function reply(text, thoughts) {
+  const [thought, rest] = parts(text);
+  const folded = thought === null || !thought.trim() ? [] : [make("details", { class: "thought", open: thoughts },
+    make("summary", {}, `Thought, ${thought.trim().split(/\s+/).length} words`), textBox("thought", visible(thought.trim())))];
+  return [...folded, ...labelled("Reply", textBox("reply", visible(rest.trim() || "nothing beside the thought")))];
+}
+
+/** One turn; `view` has the mode (a key of MODES) and whether thoughts are open. */
+function drawTurn(turn, place, content, view, symbols, largest) {
   const head = make("h5", {}, `Turn ${place + 1}`, make("span", { class: "quiet" }, ` reward ${number(turn.reward, true)} `), ...flags(turn));
-  const parts = [head];
-  const sampled = tokens(turn.tokens, content, "sampled", turn.advantage, largest);
-  if (mode === "all") {
-    parts.push(textBox("all tokens", ...tokens(turn.prompt, content, "prompt"), ...sampled));
+  const all = [head];
+  if (view.mode === "all") {
+    all.push(textBox("all tokens", ...promptTokens(turn.prompt, content), ...sampledTokens(turn, content, view.mode, largest)));
   } else {
-    parts.push(...labelled("Observation", observation(turn.observation, symbols)));
-    if (mode === "tokens" && sampled.length) parts.push(...labelled("Reply, token by token", textBox("reply tokens", ...sampled)));
-    else parts.push(...reply(turn.reply));
+    all.push(...labelled("Observation", observation(turn.observation, symbols)));
+    if (view.mode !== "read" && turn.tokens.length)
+      all.push(...labelled("Reply, token by token", textBox("reply tokens", ...sampledTokens(turn, content, view.mode, largest))));
+    else all.push(...reply(turn.reply, view.thoughts));
   }
-  parts.push(chips("Actions", turn.actions, "good"), chips("Invalid", turn.invalid_actions, "bad"),
+  all.push(chips("Actions", turn.actions, "good"), chips("Invalid", turn.invalid_actions, "bad"),
     chips("Past a limit", turn.surplus_actions, "surplus"));
-  return make("section", { class: "turn" }, ...parts.filter((part) => part));
+  return make("section", { class: "turn" }, ...all.filter((part) => part));
 }
 
 /** The mean advantage of a trajectory's sampled tokens; undefined if it was not trained on. */
@@ -181,12 +210,14 @@ function largestAdvantage(content) {
   return largest || 1;
 }
 
-function drawTrajectory(trajectory, content, mode) {
-  const symbols = legend(trajectory), largest = largestAdvantage(content);
-  const turns = trajectory.turns.map((turn, place) => drawTurn(turn, place, trajectory, content, mode, symbols, largest));
-  const end = trajectory.end === "" ? "the task's end" : `limit: ${trajectory.end}`;
-  const facts = `return ${number(trajectory.return)} · ${trajectory.success ? "success" : "no success"} · ` +
-    `advantage ${number(meanAdvantage(trajectory), true)} · ${visible(end)}`;
-  return make("article", { class: "trajectory", "aria-label": `member ${trajectory.member + 1}` },
-    make("h4", {}, `Member ${trajectory.member + 1}`), make("p", { class: "quiet" }, facts), ...turns);
+function drawTrajectory(trajectory, content, view) {
+  const symbols = legend(trajectory), largest = largestAdvantage(content), trained = trajectory.group !== undefined;
+  const turns = trajectory.turns.map((turn, place) => drawTurn(turn, place, content, view, symbols, largest));
+  const end = trajectory.limit === "" ? "the task's end" : `${trajectory.fault ? "fault" : "limit"}: ${trajectory.limit}`;
+  const facts = [`return ${number(trajectory.return)}`, trajectory.success ? "success" : "no success",
+    ...(trained ? [`advantage ${number(meanAdvantage(trajectory), true)}`] : []), visible(end)];
+  const said = [trajectory.error, ...(trajectory.faults || [])].filter((text) => text).map(visible);
+  const name = trained ? `Group ${trajectory.group + 1}, member ${trajectory.member + 1}` : `Seed ${nameOf(trajectory)}`;
+  return make("article", { class: "trajectory", "aria-label": name }, make("h4", {}, name),
+    make("p", { class: "quiet" }, [...facts, ...said].join(" · ")), ...turns);
 }

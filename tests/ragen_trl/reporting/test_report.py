@@ -1,7 +1,8 @@
-"""The report: what it reads and says, that its page is one safe, repeatable file, and the recordings inside it."""
+"""The report: what it reads and says, that its page is one safe, repeatable file, and the episodes inside it."""
 
 import base64
 import copy
+import gzip
 import hashlib
 import json
 import re
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
+import ragen_trl.reporting.report
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import EvaluationResult
+from ragen_trl.evaluation.evaluator import EvaluationResult, Row
+from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 from ragen_trl.evaluation.tables import aligned, result_table
 from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
 from ragen_trl.system.atomic import seal
@@ -170,7 +173,7 @@ def test_nothing_from_a_file_becomes_markup(tmp_path: Path) -> None:
     # Every tag is one that a harmless report has too, and each occurrence of the text is escaped.
     assert {tag for tag, _ in elements(html)} == {tag for tag, _ in elements(harmless)}
     assert not [attrs for _, attrs in elements(html) if "onerror" in attrs]
-    assert "<script" not in html and "<b>x" not in html
+    assert len(scripts(html)) == len(scripts(harmless)) and "<b>x" not in html
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 12
 
 
@@ -211,7 +214,7 @@ def test_tokens_of_the_hub_are_not_in_the_page(tmp_path: Path) -> None:
     assert "--hub_token *** --seed 1" in html
 
 
-# Recorded trajectories inside the page: they are as on disk, in base64
+# What can be read turn by turn
 
 
 def recorded_run(folder: Path, seed: int, *steps: int) -> Path:
@@ -221,23 +224,79 @@ def recorded_run(folder: Path, seed: int, *steps: int) -> Path:
     return write_run(folder, changed(seed=seed), [])
 
 
+def played(folder: Path, policy: str, *replies: str) -> list[Row]:
+    """A file of failed episodes, one for each of these replies; returns the episodes."""
+    measured = ("success", "return", "turns", "actions", "reply_tokens", "truncated", "format_valid", "action_valid")
+    row = {**dict.fromkeys(measured, 0.0), "turns": 1.0, "sample": 0, "seconds": 0.1, "limit": "", "error": ""}
+    rows = [
+        {**row, "seed": seed, "transcript": [{"observation": "Up?\x1b[2J", "reply": reply, "reward": 0.0}]}
+        for seed, reply in enumerate(replies)
+    ]
+    EpisodeFile(episodes_path(folder, policy, "Lake", {}), policy, "Lake").add(rows)
+    return rows
+
+
 def scripts(html: str) -> list[tuple[dict[str, Any], str]]:
     """Attributes and text of every script element."""
     return [(element.attrs, element.get_text()) for element in BeautifulSoup(html, "html.parser").find_all("script")]
 
 
-def test_each_recording_is_in_the_page_as_it_is(tmp_path: Path) -> None:
+def test_what_was_recorded_and_played_is_in_the_page(tmp_path: Path) -> None:
     runs = [recorded_run(tmp_path / "a", 1, 1, 20), recorded_run(tmp_path / "b", 2, 5)]
+    rows = {name: played(runs[0], name, f"<answer>{name}</answer>") for name in ("trained", "random")}
     index, *blocks, _ = scripts(page(runs, tmp_path))
-    assert json.loads(index[1]) == {
-        "runs": [
-            {"label": "a", "steps": [{"name": "1", "block": "recording-0"}, {"name": "20", "block": "recording-1"}]},
-            {"label": "b", "steps": [{"name": "5", "block": "recording-2"}]},
-        ]
+    packed = {attributes["id"]: base64.b64decode(data) for attributes, data in blocks}
+    found = {
+        (run["label"], source["name"]): packed[source["block"]]
+        for run in json.loads(index[1])["runs"]
+        for source in run["sources"]
     }
+    steps = [("a", "training: step 1"), ("a", "training: step 20"), ("b", "training: step 5")]
+    names = [("a", "evaluation: random"), ("a", "evaluation: trained")]
+    assert list(found) == [*names, *steps]  # in the order of the table, and as time went
     files = [path.read_bytes() for run in runs for path in recordings(run)]
-    assert [attributes["id"] for attributes, _ in blocks] == ["recording-0", "recording-1", "recording-2"]
-    assert [base64.b64decode(data) for _, data in blocks] == files
+    assert [found[step] for step in steps] == files
+    for run, name in names:
+        (episode,) = json.loads(gzip.decompress(found[run, name]))["trajectories"]
+        assert episode["turns"] == rows[name.removeprefix("evaluation: ")][0]["transcript"]
+
+
+def test_the_oldest_rollouts_give_way_to_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded_run(tmp_path / "run", 1, *range(1, 7))
+    played(run, "trained", "Up")
+    sizes = [len(base64.b64encode(path.read_bytes())) for path in recordings(run)]
+    whole = sum(len(data) for _, data in scripts(page([run], tmp_path))[1:-1])
+    monkeypatch.setattr(ragen_trl.reporting.report, "_LARGEST_PAGE", whole - sum(sizes[:2]))
+    html = page([run], tmp_path)
+    names = [source["name"] for source in json.loads(scripts(html)[0][1])["runs"][0]["sources"]]
+    assert names == ["evaluation: trained", *(f"training: step {step}" for step in range(3, 7))]
+    assert "too large to open: 2 sources" in html
+
+
+def test_an_evaluation_and_a_run_without_results_are_reported_from_their_episodes(tmp_path: Path) -> None:
+    played(tmp_path / "run", "random", "Up", "Down")
+    played(tmp_path / "run", "a/model", "Up")
+    assert "Success on held-out start states: random 0.00 [0.00, 0.66] (n=2), a/model 0.00" in page(
+        [tmp_path / "run"], tmp_path
+    )
+
+
+def test_a_reply_cannot_leave_its_script_element(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)><script>alert(1)</script>"
+    run = recorded_run(tmp_path / "run", 1, 1)
+    played(run, f"trained{evil}", evil)
+    harmless = recorded_run(tmp_path / "harmless", 1, 1)
+    played(harmless, "trained", "Up")
+    html, tame = page([run], tmp_path), page([harmless], tmp_path / "tame")
+    assert [tag for tag, _ in elements(html)] == [tag for tag, _ in elements(tame)]
+    assert not [attrs for _, attrs in elements(html) if "onerror" in attrs]
+
+
+def test_the_viewer_makes_no_markup_of_texts(root: Path) -> None:
+    """Chromium showed such a reply as text; what turns text into markup must not come in again."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (root / "ragen_trl/reporting/static").glob("*.js"))
+    assert "textContent" in code
+    assert not re.findall(r"(inner|outer|Adjacent)HTML|document\.write|\beval\(|new Function|DOMParser", code)
 
 
 def test_only_the_script_of_the_page_may_run(tmp_path: Path) -> None:
