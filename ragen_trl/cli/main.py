@@ -1,4 +1,4 @@
-"""The commands ``python -m ragen_trl {train,warm-start,eval,play,report,convert,smollm2}``.
+"""The commands ``python -m ragen_trl {train,warm-start,eval,play,report,show,convert,smollm2}``.
 
 A user's mistake ends with one line and exit status 2, Ctrl-C with status 130 after a checkpoint; neither shows a
 traceback. Imports are late, so ``--help`` does not load torch.
@@ -91,6 +91,11 @@ def _run(argv: list[str]) -> int:
     report = commands.add_parser("report", help="one HTML page from training runs")
     report.add_argument("runs", nargs="+", type=Path, help="run folders")
     report.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    shown = commands.add_parser("show", help="episodes of a run's or an eval's evaluations, turn by turn")
+    shown.add_argument("folder", type=Path, metavar="RUN", help="the folder of a run, or of an eval")
+    shown.add_argument("--policy", help="who played, as in the report (default: trained, or the last model)")
+    shown.add_argument("--failed", action="store_true", help="only episodes that did not solve the task")
+    shown.add_argument("--n", type=int, default=5, help="how many (default: 5)")
     gguf = commands.add_parser("convert", help="an ordinary model folder (float32) from a GGUF file")
     gguf.add_argument("file", type=Path, metavar="FILE.gguf", help="the file, of llama.cpp's format")
     gguf.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
@@ -114,6 +119,10 @@ def _run(argv: list[str]) -> int:
         from ragen_trl.reporting.report import write_report
 
         print(f"report: {write_report(given.runs, given.output)}")
+    elif given.command == "show":
+        from ragen_trl.cli.show import show
+
+        show(given.folder, given.policy, given.failed, given.n, _say)
     elif given.command == "convert":
         convert(given.file.expanduser(), given.folder.expanduser())
     else:

@@ -14,6 +14,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 import ragen_trl.reporting.report
+from ragen_trl.cli.main import main
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult, Row
 from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
@@ -279,6 +280,23 @@ def test_an_evaluation_and_a_run_without_results_are_reported_from_their_episode
     assert "Success on held-out start states: random 0.00 [0.00, 0.66] (n=2), a/model 0.00" in page(
         [tmp_path / "run"], tmp_path
     )
+
+
+def test_show_prints_the_episodes_that_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = played(tmp_path, "trained", "<answer>Up</answer>", "Down\x1b]0;evil\x07", "Left")
+    EpisodeFile(episodes_path(tmp_path, "trained", "Lake", {}), "trained", "Lake").add([{**rows[0], "success": 1.0}])
+    played(tmp_path, "oracle", "Right")
+    assert main(["show", str(tmp_path), "--failed", "--n", "1"]) == 0
+    assert capsys.readouterr().out == (
+        "== trained, seed 1: no success, return 0\n-- turn 1, reward 0\nUp?\N{REPLACEMENT CHARACTER}[2J\n"
+        "> Down\N{REPLACEMENT CHARACTER}]0;evil\N{REPLACEMENT CHARACTER}\n\n"
+        "1 of 2 failed episodes of trained; policies here: trained, oracle\n"
+    )
+    assert main(["show", str(tmp_path), "--policy", "oracle"]) == 0
+    assert "> Right" in capsys.readouterr().out
+    for folder, policy in ((tmp_path / "empty", "trained"), (tmp_path, "traned")):
+        assert main(["show", str(folder), "--policy", policy]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_reply_cannot_leave_its_script_element(tmp_path: Path) -> None:
