@@ -53,6 +53,7 @@ from ragen_trl.training import checks, metrics
 from ragen_trl.training.checkpoints import facts_of, finish_checkpoint, resumable_checkpoint
 from ragen_trl.training.launch import unwrapped_for_generation
 from ragen_trl.training.observers import Observer, TeachCritic, guard_trackers, observe
+from ragen_trl.training.recorder import TrajectoryRecorder
 from ragen_trl.training.reference import Reference
 from ragen_trl.training.scoring import Scorer, Scores
 from ragen_trl.training.self_check import Gap, check_gap, measure_gap, tolerance_of
@@ -182,7 +183,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             pad_id, shares = self.tokenizer.pad_token_id, self._scorer.shares_prefixes
             self.critic = Critic(policy, self.accelerator, args, pad_id, shares)
             self.add_callback(TeachCritic(self))
-        self.observers: list[Observer] = []
+        recorder = TrajectoryRecorder(args.output_dir, self.tokenizer, traces="trackio" in args.report_to)
+        self.add_callback(recorder)
+        self.observers: list[Observer] = [recorder] if args.record_rollouts else []
         self._begin_training()
 
     # The hooks

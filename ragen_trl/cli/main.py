@@ -91,6 +91,8 @@ def _run(argv: list[str]) -> int:
     report = commands.add_parser("report", help="one HTML page from training runs")
     report.add_argument("runs", nargs="+", type=Path, help="run folders")
     report.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    report.add_argument("--watch", action="store_true", help="serve the page on 127.0.0.1 instead, anew as runs go on")
+    report.add_argument("--port", type=int, default=8765, help="of --watch (default: 8765)")
     shown = commands.add_parser("show", help="episodes of a run's or an eval's evaluations, turn by turn")
     shown.add_argument("folder", type=Path, metavar="RUN", help="the folder of a run, or of an eval")
     shown.add_argument("--policy", help="who played, as in the report (default: trained, or the last model)")
@@ -115,6 +117,12 @@ def _run(argv: list[str]) -> int:
         return int(given.run(words))
     elif words:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
+    elif given.command == "report" and given.watch:
+        from ragen_trl.reporting.watch import server
+
+        with server(given.runs, given.port) as served:
+            _say(f"report: http://127.0.0.1:{served.server_port}/ (Ctrl-C ends it)")
+            served.serve_forever()
     elif given.command == "report":
         from ragen_trl.reporting.report import write_report
 

@@ -22,7 +22,7 @@ def show(folder: Path, policy: str | None, failed: bool, count: int, say: Callab
     """
     found = episodes_by_policy(folder)
     if not found:
-        raise UserError(f"{folder} holds no episodes; train and eval keep them in its folder episodes")
+        raise UserError(f"{folder} holds no episodes; give the output folder of a train or an eval")
     if policy is None:
         policy = next((name for name in reversed(found) if name != "oracle"), "oracle")
     check_names("there is no policy", [policy], found)

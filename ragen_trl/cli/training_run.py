@@ -41,7 +41,6 @@ from ragen_trl.system.provenance import provenance
 from ragen_trl.trainer import StarPOTrainer
 from ragen_trl.training.checkpoints import StopOnInterrupt, whole_checkpoints
 from ragen_trl.training.observers import logged_failure
-from ragen_trl.training.recorder import TrajectoryRecorder, spread_steps
 
 Say = Callable[[str], None]
 
@@ -211,10 +210,7 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
         rows = quick_rows(run, args)
     kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
     adapter = lora(run.lora_r, run.lora_alpha)
-    trainer: StarPOTrainer = kind(model, run.env, args, eval_dataset=rows, callbacks=[stop], peft_config=adapter)
-    steps = spread_steps(args.max_steps, run.record_rollouts, max(1, round(args.steps_per_rollout)))
-    trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps, "trackio" in args.report_to))
-    return trainer
+    return kind(model, run.env, args, eval_dataset=rows, callbacks=[stop], peft_config=adapter)
 
 
 def quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset:

@@ -251,6 +251,7 @@ class TrainingOptions:
     )
     max_refills: int = option(0, "Most extra rollouts to complete the groups to train on.", "[0, inf)")
     env_weights: list[float] | None = option(None, "How often each of several environments is played.")
+    record_rollouts: int = option(20, "Rollouts that the report's viewer can show.", "[0, inf)")
 
 
 @dataclass
@@ -312,7 +313,6 @@ class RunArguments(ModelArguments):
     monitor: Literal["warn", "stop", "rollback", "off"] = option(
         "warn", "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."
     )
-    record_rollouts: int = option(20, "Rollouts that the report's viewer can show.", "[0, inf)")
 
 
 @dataclass

@@ -15,13 +15,14 @@ point), `advantage` (one number, or a list with one for each sampled token; miss
 import gzip
 import json
 import math
+import time
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.training.observers import RolloutEvent, logged_failure
@@ -29,6 +30,7 @@ from ragen_trl.trajectory import Turn
 
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
 _FLAGS = ("format_is_valid", "action_is_valid")
+_SECONDS = 5.0  # between two writings of the history
 _LONGEST = 20_000  # characters of a text; of a longer one its two ends are kept
 
 
@@ -45,24 +47,53 @@ def write_recording(folder: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
-class TrajectoryRecorder:
-    """Records the rollouts of some steps: ``trainer.observers.append(TrajectoryRecorder(...))``.
+class TrajectoryRecorder(TrainerCallback):
+    """Writes what a report is made of while a training goes on: the rollouts of some steps, and ``history.json``.
 
-    The main process writes one file a rollout. A resumed run plays the same rollouts again and replaces their files. A
-    file that cannot be written is logged, and training goes on.
+    Every trainer has one, which records ``record_rollouts`` of its rollouts. The main process writes one file a
+    rollout. A resumed run plays the same rollouts again and replaces their files. A file that cannot be written is
+    logged, and training goes on.
 
     Args:
         folder: The run folder.
         tokenizer: Decodes the tokens.
-        steps: Which rollouts to record, by the number of the first update that learns from them.
+        steps: Which rollouts to record, by the number of the first update that learns from them; unset: as a training
+            begins, spread evenly over it.
         traces: Also send each trajectory to trackio as a trace, which must be installed and logged to (``report_to``).
     """
 
     def __init__(
-        self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, steps: Container[int], traces: bool = False
+        self,
+        folder: str | Path,
+        tokenizer: PreTrainedTokenizerBase,
+        steps: Container[int] | None = None,
+        traces: bool = False,
     ) -> None:
-        self.folder, self.steps, self.traces = Path(folder), steps, traces
-        self._tokenizer = tokenizer
+        self.folder, self.steps, self.traces = Path(folder), steps or (), traces
+        self._tokenizer, self._spreads = tokenizer, steps is None
+        self._written: float | None = None  # when the history was, in seconds; None: no training goes on
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Choose the steps, whose number is known now."""
+        self._written = -math.inf
+        if self._spreads:
+            self.steps = spread_steps(state.max_steps, args.record_rollouts, args.steps_per_rollout)
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the history, at most every few seconds."""
+        if self._written is not None and time.monotonic() > self._written + _SECONDS:
+            self._write_history(state)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the whole history."""
+        self._write_history(state)
+        self._written = None
+
+    def _write_history(self, state: Any) -> None:
+        if state.is_world_process_zero:
+            with logged_failure("history.json is not written"):
+                write_atomically(self.folder / "history.json", json.dumps(state.log_history, default=float))
+        self._written = time.monotonic()
 
     def on_rollout(self, event: RolloutEvent) -> None:
         """Write the rollout if its step is one of ``steps``; every process must call it."""

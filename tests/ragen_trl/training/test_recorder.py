@@ -13,7 +13,7 @@ import torch
 
 import ragen_trl.training.recorder
 from ragen_trl.training.observers import RolloutEvent
-from ragen_trl.training.recorder import TrajectoryRecorder, describe, describe_turn, recordings, spread_steps
+from ragen_trl.training.recorder import TrajectoryRecorder, describe, describe_turn, recordings
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, parameters, rollout_of, small_trainer
 
@@ -111,8 +111,9 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
 
 
 def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
-    trainer = small_trainer(tmp_path, max_steps=3)
-    trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
+    trainer = small_trainer(tmp_path, max_steps=3, record_rollouts=2)
+    known = Known(tmp_path)
+    trainer.observers.append(known)
     last, unseen = LastRollout(trainer), small_trainer(tmp_path / "unseen", max_steps=3)
     trainer.train()
     unseen.train()  # observers change no step
@@ -129,6 +130,22 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     logged = next(row for row in trainer.state.log_history if row["step"] == 3)
     returns = [found["return"] for found in content["trajectories"]]
     assert logged["return"] == pytest.approx(sum(returns) / 8)
+    assert json.loads((tmp_path / "history.json").read_text()) == trainer.state.log_history
+    assert known.steps == [0, 1, 1]  # later rows wait for some seconds
+    (tmp_path / "history.json").write_text("of this training")
+    trainer.log({"loss": 0.0})  # as an evaluation after it
+    assert (tmp_path / "history.json").read_text() == "of this training"
+
+
+class Known:
+    """What a report knows when a rollout has been played: the last step of the history."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.steps = folder / "history.json", list[int]()
+
+    def on_rollout(self, event: RolloutEvent) -> None:
+        rows = json.loads(self.path.read_text()) if self.path.exists() else []
+        self.steps.append(max((row["step"] for row in rows), default=0))
 
 
 def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
@@ -145,6 +162,8 @@ def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
     monkeypatch.setattr(ragen_trl.training.recorder, "write_atomically", full)
     recorder.on_rollout(event)
     assert "the rollout of step 1 is not recorded" in caplog.text
+    recorder.on_train_end(None, SimpleNamespace(is_world_process_zero=True, log_history=[]), None)
+    assert "history.json is not written" in caplog.text
 
 
 def test_trackio_gets_each_trajectory_as_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ SMALL: dict[str, Any] = {
     "num_generations": 4,
     "max_steps": 2,
     "logging_steps": 1,
+    "record_rollouts": 0,
     "save_strategy": "no",
     "report_to": "none",
     "gradient_checkpointing": False,
@@ -100,7 +101,7 @@ def limits_of(env: Any) -> dict[str, Any]:
 
 def plain_trainer(folder: Path, reward_funcs: Any, prompts: Sequence[str], **changes: Any) -> GRPOTrainer:
     """TRL's own trainer of the small model."""
-    ours = {"think", "max_turns", "max_reply_length"}
+    ours = {"think", "max_turns", "max_reply_length", "record_rollouts"}
     options = {name: value for name, value in SMALL.items() if name not in ours}
     args = GRPOConfig(output_dir=str(folder), **{**options, **changes})
     rows = Dataset.from_dict({"prompt": list(prompts)})
