@@ -16,7 +16,7 @@ import gzip
 import json
 import math
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,27 +57,19 @@ class TrajectoryRecorder(TrainerCallback):
     Args:
         folder: The run folder.
         tokenizer: Decodes the tokens.
-        steps: Which rollouts to record, by the number of the first update that learns from them; unset: as a training
-            begins, spread evenly over it.
         traces: Also send each trajectory to trackio as a trace, which must be installed and logged to (``report_to``).
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        tokenizer: PreTrainedTokenizerBase,
-        steps: Container[int] | None = None,
-        traces: bool = False,
-    ) -> None:
-        self.folder, self.steps, self.traces = Path(folder), steps or (), traces
-        self._tokenizer, self._spreads = tokenizer, steps is None
+    def __init__(self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, traces: bool = False) -> None:
+        self.folder, self.traces = Path(folder), traces
+        self.steps: tuple[int, ...] = ()  # the first updates that learn from the rollouts to record
+        self._tokenizer = tokenizer
         self._written: float | None = None  # when the history was, in seconds; None: no training goes on
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Choose the steps, whose number is known now."""
         self._written = -math.inf
-        if self._spreads:
-            self.steps = spread_steps(state.max_steps, args.record_rollouts, args.steps_per_rollout)
+        self.steps = spread_steps(state.max_steps, args.record_rollouts, args.steps_per_rollout)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the history, at most every few seconds."""

@@ -64,10 +64,10 @@ function deviation(values) {
 }
 
 const sources = () => page.runs[state.run].sources;
-/** The place of the chosen source; without a choice the last one, which is the newest rollout if there is any. */
+/** The place of the chosen source; without a choice the newest rollout, else the episodes of the last model. */
 const sourcePlace = () => {
   const found = sources().findIndex((source) => source.name === state.source);
-  return found < 0 ? sources().length - 1 : found;
+  return found >= 0 ? found : Math.max(0, sources().findLastIndex((source) => source.name !== "evaluation: oracle"));
 };
 
 /** The text in which words are searched, in small letters. */

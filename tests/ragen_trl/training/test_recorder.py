@@ -37,6 +37,13 @@ def observation(
     return RolloutEvent(step, rollout, kept, tuple(advantages))
 
 
+def recorder_in(folder: Path, traces: bool = False) -> TrajectoryRecorder:
+    """It records the rollout of the first step."""
+    recorder = TrajectoryRecorder(folder, TOKENIZER, traces)
+    recorder.steps = (1,)
+    return recorder
+
+
 def read(folder: Path) -> dict[str, Any]:
     """The content of the last recording."""
     content: dict[str, Any] = json.loads(gzip.decompress(recordings(folder)[-1].read_bytes()))
@@ -49,11 +56,11 @@ def test_a_file_has_all_of_a_rollout(tmp_path: Path) -> None:
     second = Trajectory((*episode(0.0).turns, cut), seed=3, truncated=True, limit="turns")
     played = [episode(1.0, **acted, state="not recorded"), second]
     event = observation(played, [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)])
-    TrajectoryRecorder(tmp_path, TOKENIZER, [1]).on_rollout(event)
+    recorder_in(tmp_path).on_rollout(event)
     found = read(tmp_path)
     assert recordings(tmp_path) == [tmp_path / "trajectories" / "step-000001.json.gz"]
     written = recordings(tmp_path)[0].read_bytes()
-    TrajectoryRecorder(tmp_path, TOKENIZER, [1]).on_rollout(event)
+    recorder_in(tmp_path).on_rollout(event)
     assert recordings(tmp_path)[0].read_bytes() == written  # no time stamp in it
     ids = [*PROMPT, REPLY[-1], END, 7, 8]
     assert found["vocabulary"] == {str(token): TOKENIZER.decode([token]) for token in ids}
@@ -98,13 +105,13 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
     played = [episode(float(number), seed=number) for number in range(4)]
     advantages = [(float(number),) * 4 for number in range(4)]
     alone = observation(played, advantages, kept=(0, 1))
-    TrajectoryRecorder(tmp_path / "one", TOKENIZER, [1]).on_rollout(alone)
+    recorder_in(tmp_path / "one").on_rollout(alone)
     here, there = (
         observation(played, advantages[2 * process :][:2], kept=(0, 1), processes=2, process=process)
         for process in (0, 1)
     )
     monkeypatch.setattr(ragen_trl.training.recorder, "gather_object", lambda mine: [*describe(there), *mine])
-    TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
+    recorder_in(tmp_path / "two").on_rollout(here)
     one, two = (read(tmp_path / name) for name in ("one", "two"))
     assert one == two
     assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
@@ -112,8 +119,6 @@ def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkey
 
 def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, max_steps=3, record_rollouts=2)
-    known = Known(tmp_path)
-    trainer.observers.append(known)
     last, unseen = LastRollout(trainer), small_trainer(tmp_path / "unseen", max_steps=3)
     trainer.train()
     unseen.train()  # observers change no step
@@ -131,28 +136,16 @@ def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     returns = [found["return"] for found in content["trajectories"]]
     assert logged["return"] == pytest.approx(sum(returns) / 8)
     assert json.loads((tmp_path / "history.json").read_text()) == trainer.state.log_history
-    assert known.steps == [0, 1, 1]  # later rows wait for some seconds
     (tmp_path / "history.json").write_text("of this training")
     trainer.log({"loss": 0.0})  # as an evaluation after it
     assert (tmp_path / "history.json").read_text() == "of this training"
-
-
-class Known:
-    """What a report knows when a rollout has been played: the last step of the history."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path, self.steps = folder / "history.json", list[int]()
-
-    def on_rollout(self, event: RolloutEvent) -> None:
-        rows = json.loads(self.path.read_text()) if self.path.exists() else []
-        self.steps.append(max((row["step"] for row in rows), default=0))
 
 
 def test_a_full_disk_and_numbers_that_json_lacks_end_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     event = observation([episode(1.0), episode(0.0)], [(float("nan"),) * 4, None])
-    recorder = TrajectoryRecorder(tmp_path, TOKENIZER, [1])
+    recorder = recorder_in(tmp_path)
     recorder.on_rollout(event)
     assert read(tmp_path)["trajectories"][0]["turns"][0]["advantage"] is None
 
@@ -172,7 +165,7 @@ def test_trackio_gets_each_trajectory_as_a_conversation(tmp_path: Path, monkeypa
     trackio = SimpleNamespace(Trace=lambda **parts: parts, log=logged.append)
     monkeypatch.setitem(sys.modules, "trackio", trackio)
     event = observation([episode(1.0), episode(0.0)], [(0.5,) * 4, None])
-    TrajectoryRecorder(tmp_path, TOKENIZER, [1], traces=True).on_rollout(event)
+    recorder_in(tmp_path, traces=True).on_rollout(event)
     assert [row["train/global_step"] for row in logged] == [1, 1]
     trace = logged[0]["trajectory"]
     assert trace["messages"] == [{"role": "user", "content": "é?"}, {"role": "assistant", "content": "<answer>é!"}]
