@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's palette without its yellow, then three dark colours. Colour-blind readers can tell them apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b3f8c", "#7f4f24", "#555555")
+_Point = tuple[float, float, str]  # step, success, what shows under the mouse
 _LEVELS = {"random": ("#777777", (5, 3)), "oracle": ("#2b8a3e", (1, 1.5))}
 _SETTINGS = {
     "svg.fonttype": "none",
@@ -42,7 +43,7 @@ def draw(curves: Sequence[Sequence[tuple[float, float]]], results: Sequence[Mapp
         matplotlib.rcParams.update(_SETTINGS)
         axes = Figure(figsize=(7.0, 3.2), layout="constrained").subplots()
         last = max(step for points in curves for step, _ in points)
-        hovered: list[tuple[float, float, str]] = []  # step, success, what shows under the mouse
+        hovered: list[_Point] = []
         window = max(5, math.ceil(max(map(len, curves)) / 20))
         for order, points in enumerate(curves):
             steps, values = [step for step, _ in points], [value for _, value in points]
@@ -73,14 +74,8 @@ def _spot(axes: Axes, step: float, value: float, words: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill-opacity="0"><title>{words}</title></circle>'
 
 
-def _draw_evaluations(
-    axes: Axes, results: Sequence[Mapping[str, Any]], last: float
-) -> list[tuple[float, float, str]]:
-    """Random play and the oracle as levels, and the model before and after training as points with bars.
-
-    Returns:
-        Step, success and words of each point.
-    """
+def _draw_evaluations(axes: Axes, results: Sequence[Mapping[str, Any]], last: float) -> list[_Point]:
+    """Draw random play and the oracle as levels, the model before and after training as points with bars: returned."""
     points = []
     for policy, (colour, dashes) in _LEVELS.items():
         found = [run[policy]["success"] for run in results if policy in run]
