@@ -63,7 +63,7 @@ class TrajectoryRecorder(TrainerCallback):
     def __init__(self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, traces: bool = False) -> None:
         self.folder, self.traces = Path(folder), traces
         self.steps: tuple[int, ...] = ()  # the first updates that learn from the rollouts to record
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._written: float | None = None  # when the history was, in seconds; None: no training goes on
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ class TrajectoryRecorder(TrainerCallback):
             return
         trajectories = sorted(everyone, key=lambda found: (found["group"], found["member"]))
         used = {token for found in trajectories for turn in found["turns"] for token in turn["prompt"] + turn["tokens"]}
-        vocabulary = {token: self._tokenizer.decode([token]) for token in sorted(used)}
+        vocabulary = {token: self.tokenizer.decode([token]) for token in sorted(used)}
         head = {"step": step, "group_size": event.rollout.group_size, "vocabulary": vocabulary}
         with logged_failure(f"the rollout of step {step} is not recorded"):
             write_recording(self.folder, {**head, "trajectories": trajectories})
