@@ -35,8 +35,8 @@ CHANCES = [0.0, 0.05, 0.3, 0.5, 0.9, 1.0]
 class ByChance:
     """A reference that succeeds by chance, another one from every start; keeps account of what it was asked for."""
 
-    def __init__(self, win: float = 1.0, loss: float = 0.0, stop_after: int | None = None) -> None:
-        self.win, self.loss, self.stop_after = win, loss, stop_after
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after = stop_after
         self.batches: list[list[Request]] = []
 
     @property
@@ -53,7 +53,7 @@ class ByChance:
     def outcome(self, seed: int, index: int) -> tuple[float, bool]:
         """A function of its arguments alone."""
         success = bool(np.random.default_rng((seed, index)).random() < CHANCES[seed % len(CHANCES)])
-        return (self.win if success else self.loss), success
+        return float(success), success
 
 
 def kept_in(cache: ValueCache, play: ByChance, batch_size: int = 128) -> ReferenceSamples:

@@ -29,17 +29,12 @@ def fake() -> FakeModel:
     return FakeModel(small_model())
 
 
-def engine_of(fake: FakeModel, length: int = 2048) -> ColocatedEngine:
-    return ColocatedEngine(FakeLLM(fake, length), SimpleNamespace)
+def engine_of(fake: FakeModel) -> ColocatedEngine:
+    return ColocatedEngine(FakeLLM(fake, 2048), SimpleNamespace)
 
 
-def policy_of(
-    fake: FakeModel, temperature: float = 1.0, length: int = 2048, positions: int = 2048, stop_at_answer: bool = False
-) -> VLLMPolicy:
-    model = small_model()
-    model.config.max_position_embeddings = positions
-    sampling = Sampling(5, temperature, stop_at_answer=stop_at_answer)
-    return VLLMPolicy(engine_of(fake, length), model, CHAT, sampling)
+def policy_of(fake: FakeModel, temperature: float = 1.0) -> VLLMPolicy:
+    return VLLMPolicy(engine_of(fake), small_model(), CHAT, Sampling(5, temperature))
 
 
 # What is sent

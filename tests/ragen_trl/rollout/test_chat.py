@@ -21,7 +21,6 @@ from tests.support.ragen_trl.chat_families import (
     CHATML_TOKENS,
     COUNTING_TURNS,
     FAMILIES,
-    FORGETTING_THOUGHTS,
     TRAVELLING_SYSTEM,
     bundled_templates,
     bundled_tokenizer,
@@ -42,8 +41,8 @@ def text(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
 
 @pytest.mark.parametrize(
     ("template", "system_prompt"),
-    [(FORGETTING_THOUGHTS, None), (TRAVELLING_SYSTEM, "Be brief."), (COUNTING_TURNS, None)],
-    ids=["drops thoughts", "moves the system message", "counts turns"],
+    [(TRAVELLING_SYSTEM, "Be brief."), (COUNTING_TURNS, None)],
+    ids=["moves the system message", "counts turns"],
 )
 def test_a_template_that_rewrites_history_is_refused(template: str, system_prompt: str | None) -> None:
     tokenizer = byte_tokenizer(template, CHATML_TOKENS, "<|im_end|>")

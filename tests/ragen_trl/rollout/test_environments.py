@@ -42,15 +42,11 @@ def test_a_function_that_returns_one_environment_again_is_found_out() -> None:
         pool.take([spec, spec])
 
 
-def failure(error: Exception | None = None) -> Failure:
-    return Failure("timeout" if error is None else "crash", "what happened", error)
-
-
 def test_a_failed_environment_is_replaced_by_a_new_one_of_its_kind() -> None:
     pool = EnvPool(on_cpu())
     large, bandit = EnvSpec(LAKE, {"size": 6, "is_slippery": False}), EnvSpec(BANDIT)
     first, second, other = pool.take([large, large, bandit])
-    new = pool.replace(second, failure())
+    new = pool.replace(second, Failure("timeout", "what happened", None))
     assert new not in (first, second, other)
     assert (new.unwrapped.spec.id, new.unwrapped.spec.kwargs) == (LAKE, second.unwrapped.spec.kwargs)
     assert [id(turns) for turns in pool.take([large, bandit, large])] == [id(first), id(other), id(new)]

@@ -128,17 +128,6 @@ def dataset(num_rows: int = 12, **columns: Any) -> Dataset:
     return Dataset.from_dict({"env": [LAKE] * num_rows, "seed": list(range(20_000, 20_000 + num_rows)), **columns})
 
 
-def test_rows_are_played_in_their_order_with_all_their_columns() -> None:
-    given = Dataset.from_dict({"env": [BANDIT, LAKE] * 6, "seed": range(30_000, 29_988, -1), "level": range(12)})
-    tasks = Tasks(None, given, config())
-    rows, specs = tasks.rows, tasks.specs
-    assert specs == [EnvSpec(BANDIT), EnvSpec(LAKE)]
-    assert list(rows["env_index"]) == [0, 1] * 6
-    assert [list(rows[name]) for name in ("env", "seed", "level")] == [list(given[name]) for name in given.column_names]
-    assert rows[0]["prompt"] == [{"role": "user", "content": ""}]
-    assert rows[0]["kwargs"] == "{}"
-
-
 def test_a_long_run_repeats_the_rows_in_a_new_order_each_time() -> None:
     def order(seed: int, steps: int = 10) -> list[int]:
         return list(Tasks(None, dataset(5), config(max_steps=steps, seed=seed)).rows["seed"])
@@ -156,7 +145,6 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time() -> None:
     ("columns", "message"),
     [
         ({"seed": [1.5] * 12}, "row 0 of train_dataset has seed 1.5; it has to be an integer"),
-        ({"seed": [20_000, None] * 6}, "row 1 of train_dataset has seed None"),
         ({"seed": [20_000, 9_999] * 6}, "row 1 of train_dataset has seed 9999; .* kept for evaluation"),
         ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0' .*NameNotFound"),
         ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has env .* kwargs '{size: 5}'; write"),

@@ -37,10 +37,6 @@ COUNTING_TURNS = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }} {{ loop.index }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-FORGETTING_THOUGHTS = CHATML.replace(
-    "{{ message['content'] }}",
-    "{% if loop.last %}{{ message['content'] }}{% else %}{{ message['content'].split('</think>')[-1] }}{% endif %}",
-)
 
 
 @dataclass(frozen=True)

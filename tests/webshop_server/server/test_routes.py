@@ -101,24 +101,13 @@ def test_the_goal_is_told_not_even_after_a_purchase(client: FlaskClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/" + "x" * 129, 404, "needs a name of 1 to 128 letters"),
-        ("/two words", 404, "The session &#39;two words&#39; needs a name"),
-        ("/search_results/known/shirt/0", 404, "Results begin with page 1, so there is no page 0"),
-        ("/search_results/known/ /1", 400, "The search is blank; write what to look for"),
-        ("/search_results/known/" + "x" * 1001 + "/1", 400, "at most 1000 characters, and no control character"),
-    ],
-)
-def test_what_is_wrong_with_an_address_is_said(client: FlaskClient, path: str, status: int, said: str) -> None:
-    started(client, "known")
-    response = client.get(quote(path))
-    assert response.status_code == status and said in response.text
-
-
-@pytest.mark.parametrize(
     ("path", "status"),
     [
+        ("/" + "x" * 129, 404),
+        ("/two words", 404),
+        ("/search_results/known/shirt/0", 404),
+        ("/search_results/known/ /1", 400),
+        ("/search_results/known/" + "x" * 1001 + "/1", 400),
         ("/fixed_999", 404),
         ("/search_results/nobody/shirt/1", 404),
         ("/item_page/nobody/B000SHIRT1/shirt/1/{}", 404),
