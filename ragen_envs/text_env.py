@@ -58,7 +58,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     `step` takes any string. One that is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``. After the end of an episode no action is valid: `step` repeats the final
     observation with reward 0, and ``terminated`` or ``truncated`` stays true. An environment with a limit of its own
-    sets ``self._truncated`` in `_act` and counts it down in `steps_left`.
+    sets ``self._truncated`` in `_act`; `steps_left` counts `_steps` against `_max_steps`, which it sets, too.
 
     ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the start state of ``s``
     and draws what happens afterwards (slips, pay-outs) from ``k``, so a training group shares its start and not its
@@ -97,6 +97,9 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     outcome_random: np.random.Generator
     """Source of everything random after the start state. Exists after the first `reset`."""
+
+    _max_steps: int | None = None
+    _steps = 0
 
     def __init__(
         self, *, render_mode: str | None = None, max_observation_length: int = 1024, max_action_length: int = 64
@@ -149,7 +152,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     @property
     def steps_left(self) -> int | None:
         """Valid actions until a limit of its own truncates the episode; None if it has none."""
-        return None
+        return None if self._max_steps is None else self._max_steps - self._steps
 
     def about(self) -> dict[str, Any]:
         """Facts for a summary of results, in addition to the arguments, as JSON values. It may ask a server."""

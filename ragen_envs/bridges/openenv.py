@@ -33,9 +33,6 @@ class OpenEnvText(TextEnv):
     ## Information
     `success`: the field of the observation, else that the episode ended with a reward of 1 or more. `env_info`: the
     observation's fields and `metadata`.
-
-    ## Arguments
-    See `__init__`.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}

@@ -34,9 +34,6 @@ class Tau2(ToolEnv):
     ## Information
     `success`: the reward is 1. `tool`, `tool_failed`: as in every `ToolEnv`. `env_info`: the number of the task
     (`task_id`) and, at the end, `termination_reason` and `reward_info`, as τ²-bench reports them.
-
-    ## Arguments
-    See `__init__`.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}, **ToolEnv.idle_info}

@@ -131,12 +131,7 @@ class Sokoban(BoardEnv):
         self._symbols, self._coordinates = symbols, coordinates
         named = zip(symbols, MEANINGS, strict=True)
         self._legend = ", ".join(f"{one if one.strip() else repr(one)} {meaning}" for one, meaning in named)
-        self._max_steps, self._steps = max_steps, 0
-
-    @property
-    def steps_left(self) -> int | None:
-        """Valid actions that `max_steps` still allows."""
-        return None if self._max_steps is None else self._max_steps - self._steps
+        self._max_steps = max_steps
 
     @property
     def room(self) -> Room:

@@ -244,7 +244,7 @@ class WebShop(TextEnv):
         self.split, self.observation_mode, self.parity = split, observation_mode, bool(parity)
         shown = {"mode": observation_mode, "show_actions": bool(show_actions)}
         self._rules = {**shown, "reward": reward, "parity": self.parity}
-        self._max_steps, self._steps = max_steps, 0
+        self._max_steps = max_steps
 
     @property
     def instruction(self) -> str:
@@ -267,11 +267,6 @@ class WebShop(TextEnv):
     def task(self) -> str:
         """See `TextEnv.task`."""
         return f"Wanted: {self.session.instruction}" if self.observation_mode == "short" else ""
-
-    @property
-    def steps_left(self) -> int | None:
-        """Valid actions that `max_steps` still allows."""
-        return None if self._max_steps is None else self._max_steps - self._steps
 
     def about(self) -> dict[str, Any]:
         """Facts about the store, which is asked for them: its catalogue, its products, its goals, and their splits."""
