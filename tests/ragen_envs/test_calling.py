@@ -67,12 +67,8 @@ def test_a_schema_is_that_of_transformers(function: Any) -> None:
         (3.5, {"type": "integer"}, "it must be an integer"),
         ([1, "a"], {"type": "array", "items": {"type": "integer"}}, "each of it must be an integer"),
         ("a", {"anyOf": [{"type": "integer"}, {"type": "number"}]}, "it must be an integer"),
-        ({"a": 1}, {"type": "object", "additionalProperties": {"type": "integer"}}, None),
         ({"a": 1}, {"type": "object", "properties": {}}, "it takes no arguments"),
-        ({"a": 1}, {"type": "object", "properties": {"a": True}}, None),
         ({"a": 1}, {"type": "object", "properties": {"a": False}}, "a of it is not allowed"),
-        ([1], {"type": "array", "items": False}, "each of it is not allowed"),
-        ("a", {"anyOf": [False, {"type": "integer"}]}, "it is not allowed"),
         (True, {"enum": [1, "x"]}, "it must be one of 1, x"),  # regression: True is 1 in Python
         ({"a": "x"}, {"type": "object", "additionalProperties": {"type": "integer"}}, "a of it must be an integer"),
         # Regression: properties beside composed schemas closed the object, and the composed ones were not read.
@@ -121,7 +117,6 @@ def test_a_function_that_cannot_be_called_by_names_is_no_tool() -> None:
     [
         ("as it is", "as it is"),
         ({"a": [1, None, 2.5, True]}, '{"a": [1, null, 2.5, true]}'),
-        (datetime.date(2026, 1, 2), '"2026-01-02"'),
         ({datetime.date(2026, 1, 2): decimal.Decimal("1.50")}, '{"2026-01-02": "1.50"}'),
         ((np.int64(3), np.array([1.5, 2.0]), np.bool_(True)), "[3, [1.5, 2.0], true]"),
         ({"b", "a"}, '["a", "b"]'),
@@ -144,7 +139,6 @@ TEXT = {"type": "text", "text": "A"}
     ("result", "text"),
     [
         ({"content": [TEXT, TEXT], "structuredContent": {"a": 1}}, "A\nA"),
-        ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
         ({"content": None, "structuredContent": [1]}, "[1]"),
         ({"content": [{"type": "text", "text": ""}], "structuredContent": {"a": 1}}, '{"a": 1}'),
         ({"content": []}, ""),
@@ -167,15 +161,12 @@ BARE = '{"name": "add", "parameters": {"a": 1}}'
 @pytest.mark.parametrize(
     ("reply", "actions"),
     [
-        (TAGGED, (ADD,)),
         (f"I add.\n{TAGGED}\n{TAGGED} done", (ADD, ADD)),
         (f"{TAGGED}<tool_call>{{bad</tool_call>", (ADD, "{bad")),
         (TAGGED.removesuffix("</tool_call>"), ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n',)),
         ("<tool_call></tool_call>", ("",)),
-        (BARE, (ADD,)),
         (f"{BARE}; {BARE}\n{BARE}", (ADD, ADD, ADD)),
         (f"{BARE} and so on", (ADD, "and so on")),
-        ('{"name": "add"', ('{"name": "add"',)),
         (deep := '{"a":' * 50_000, (deep,)),
         ('{"a": 1}', ('{"a": 1}',)),
         ("It is done.", (write_answer("It is done."),)),

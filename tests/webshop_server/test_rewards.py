@@ -195,8 +195,6 @@ def play(*events: TierEvent) -> tuple[Progress, list[float]]:
 @pytest.mark.parametrize(
     ("events", "worth"),
     [
-        ((), 0.0),
-        ((TierEvent("search", match=0.5),), 0.2),
         ((TierEvent("open", match=0.5), TierEvent("choose", match=0.5, options=1)), 0.2),
         (HONEST, 0.4),
         ((*HONEST, TierEvent("choose", match=1, options=1)), 0.5),

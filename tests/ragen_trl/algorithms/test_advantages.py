@@ -85,24 +85,24 @@ class Play:
     outcome: float
 
 
-def some_plays(seed: int, num_groups: int = 3, states: str = "abcd") -> list[Play]:
+def some_plays(seed: int) -> list[Play]:
     """Episodes of one to five turns in few states, which therefore recur, within an episode too."""
     rng = random.Random(seed)
     return [
         Play(
-            [(rng.choice(states), rng.choice([0.0, 0.5, 1.0, -0.1])) for _ in range(rng.randint(1, 5))],
+            [(rng.choice("abcd"), rng.choice([0.0, 0.5, 1.0, -0.1])) for _ in range(rng.randint(1, 5))],
             rng.choice([0.0, 1.0]),
         )
-        for _ in range(num_groups * GROUP)
+        for _ in range(3 * GROUP)
     ]
 
 
-def tensors(plays: list[Play], dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(plays: list[Play]) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, K) rewards and mask."""
-    rewards = torch.zeros(len(plays), max(len(play.turns) for play in plays), dtype=dtype)
+    rewards = torch.zeros(len(plays), max(len(play.turns) for play in plays), dtype=torch.float64)
     mask = torch.zeros_like(rewards)
     for row, play in enumerate(plays):
-        rewards[row, : len(play.turns)] = torch.tensor([reward for _, reward in play.turns], dtype=dtype)
+        rewards[row, : len(play.turns)] = double([reward for _, reward in play.turns])
         mask[row, : len(play.turns)] = 1
     return rewards, mask
 

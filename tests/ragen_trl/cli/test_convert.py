@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, TokenType, get_tensor_name_map
 from gguf.quants import dequantize, quantize
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -22,17 +22,6 @@ from tests.support.ragen_trl.chat_families import CHATML
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEXTS = ["You are on a frozen lake.\n\n", "Reply with one move: Up, Down, Left or Right.\n", "<answer>Up</answer>"]
 _BLOCKS = GGMLQuantizationType.Q8_0
-_NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
 
 
 def bpe() -> Tokenizer:
@@ -101,21 +90,15 @@ def write_gguf(path: Path) -> LlamaForCausalLM:
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHATML)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, value in model.state_dict().items():
         if name != "lm_head.weight":  # tied
-            _add(writer, _gguf_name(name), _paired(name, value, config))
+            _add(writer, f"{names.get_name(name.removesuffix('.weight'))}.weight", _paired(name, value, config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return model
-
-
-def _gguf_name(name: str) -> str:
-    parts = name.removesuffix(".weight").split(".")
-    if parts[1] != "layers":
-        return {"embed_tokens": "token_embd", "norm": "output_norm"}[parts[1]] + ".weight"
-    return f"blk.{parts[2]}.{_NAMES['.'.join(parts[3:])]}.weight"
 
 
 def _paired(name: str, value: torch.Tensor, config: LlamaConfig) -> torch.Tensor:

@@ -9,13 +9,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
-    BioGptConfig,
     BloomConfig,
-    CTRLConfig,
     FalconConfig,
     Gemma3TextConfig,
     GPT2Config,
-    GPTBigCodeConfig,
     GPTNeoConfig,
     LlamaConfig,
     MambaConfig,
@@ -25,7 +22,6 @@ from transformers import (
     Phi3Config,
     PretrainedConfig,
     Qwen2Config,
-    XGLMConfig,
 )
 
 from ragen_trl.errors import OptionError
@@ -194,10 +190,6 @@ PHI3_WIDE = Phi3Config(**WIDE, rope_parameters=LONGROPE, original_max_position_e
 NTK_WIDE = LlamaConfig(**{**WIDE, "max_position_embeddings": 32}, rope_parameters=DYNAMIC)
 PADDED: dict[str, tuple[PretrainedConfig, float]] = {  # what padding on the left shifted without positions, at least
     "gpt2": (GPT2Config(**GPT), 1.0),
-    "gpt_bigcode": (GPTBigCodeConfig(**GPT), 1.0),
-    "biogpt": (BioGptConfig(**WIDE), 1.0),
-    "ctrl": (CTRLConfig(**GPT, dff=48), 1.0),
-    "xglm": (XGLMConfig(vocab_size=40, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, init_std=0.2), 1.0),
     "opt": (OPTConfig(**WIDE, ffn_dim=48, word_embed_proj_dim=32, init_std=0.2), 0.0),
     "longrope": (PHI3_WIDE, 0.1),
     "dynamic NTK": (NTK_WIDE, 0.1),

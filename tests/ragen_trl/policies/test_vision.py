@@ -108,12 +108,12 @@ def processor_of(model: PreTrainedModel) -> PictureProcessor:
 
 
 def play_seeing(
-    model: PreTrainedModel, folder: Path, seeds: list[int], env: str = SOKOBAN, temperature: float = 1.0, **changes: Any
+    model: PreTrainedModel, folder: Path, seeds: list[int], temperature: float = 1.0, **changes: Any
 ) -> list[Trajectory]:
     """Episodes of the model, sampled with a kept KV cache; the n-th has sampling seed n."""
     args = vision_config(folder, **changes)
     pool, processor = EnvPool(args), processor_of(model)
-    envs = pool.take([EnvSpec(env)] * len(seeds))
+    envs = pool.take([EnvSpec(SOKOBAN)] * len(seeds))
     chat = make_chat(TOKENIZER, envs[0], args, processor.text)
     policy = VisionPolicy(model, chat, Sampling(args.max_reply_length, temperature), processor)
     return pool.play(envs, policy, [Start(seed, seed, place) for place, seed in enumerate(seeds)])

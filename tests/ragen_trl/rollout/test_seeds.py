@@ -9,8 +9,8 @@ from datasets import Dataset
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.environments import EnvSpec
-from ragen_trl.rollout.seeds import EVALUATION_END, REFILL, WARM_START, interleave, training_starts
-from ragen_trl.rollout.tasks import REFILL_ATTEMPTS, Tasks
+from ragen_trl.rollout.seeds import EVALUATION_END, REFILL, interleave, training_starts
+from ragen_trl.rollout.tasks import Tasks
 from tests.support.ragen_trl.trainers import on_cpu
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -86,20 +86,6 @@ def test_the_mixture_depends_on_the_seed_alone_and_a_longer_run_begins_alike() -
 
 def refilled(tasks: Tasks, rollout: int, attempt: int) -> list[int]:
     return [row["seed"] for row in tasks.refill_rows(rollout, attempt)]
-
-
-def test_extra_rollouts_have_new_start_states_in_a_range_of_their_own() -> None:
-    args = config()
-    tasks = Tasks(LAKE, None, args)
-    extra = [
-        seed
-        for rollout in range(args.num_rollouts)
-        for attempt in range(REFILL_ATTEMPTS)
-        for seed in refilled(tasks, rollout, attempt)
-    ]
-    assert len(set(extra)) == len(extra) == 6 * REFILL_ATTEMPTS * 2
-    assert min(extra) == REFILL > max(tasks.rows["seed"]) and max(extra) < WARM_START
-    assert refilled(tasks, 3, 1) == [REFILL + (3 * REFILL_ATTEMPTS + 1) * 2 + place for place in (0, 1)]
 
 
 def test_extra_rollouts_draw_from_a_fixed_set_what_this_rollout_has_not_had() -> None:

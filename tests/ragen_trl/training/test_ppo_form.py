@@ -160,12 +160,10 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit_and_exports_no_critic(
 @pytest.mark.parametrize(
     ("trajectories", "options", "expected"),
     [
-        (128, {"critic_batch_size": 32}, (4, 1)),
         (32, {"critic_batch_size": 32}, (1, 1)),  # StarPO-S keeps a quarter: one step, as in RAGEN
         (33, {"critic_batch_size": 32, "critic_epochs": 3}, (2, 3)),
         (128, {}, (4, 1)),
         (128, {"gradient_accumulation_steps": 32}, (1, 1)),
-        (128, {"gradient_accumulation_steps": 16, "steps_per_generation": 32, "num_iterations": 2}, (2, 2)),
         (128, {"num_iterations": 2, "critic_epochs": 1, "filter_ratio": 0.5}, (1, 1)),
     ],
 )
