@@ -4,6 +4,7 @@ Names resolve on first use (PEP 562), so ``trajectory`` and ``rollout`` load nei
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ __all__ += ["CollapseMonitor", "WarmStartConfig", "demonstrations_from", "warm_s
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("ragen-trl")
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -28,7 +28,7 @@ from tests.support import prepared
 from tests.support.project import ROOT
 
 PAGES = sorted(path.relative_to(ROOT) for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
-LINKED = [*PAGES, Path("CHANGELOG.md"), Path("benchmarks/README.md")]
+LINKED = [*PAGES, Path("CHANGELOG.md"), Path("CONTRIBUTING.md"), Path("benchmarks/README.md")]
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in LINKED}
 GAMES = {f"environments/{name.removeprefix('ragen/')}" for name in gymnasium.registry if name.startswith("ragen/")}
 PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
