@@ -21,7 +21,7 @@ from ragen_trl.policies.model_calls import with_positions
 from ragen_trl.system.atomic import damage, read_manifest, seal
 from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.launch import load_weights
-from ragen_trl.trl_seams import check_seams, log_values
+from ragen_trl.trl_seams import check_seams, last_rollout, log_values
 from tests.support.project import ROOT
 from tests.support.ragen_trl.trainers import lottery, parameters, plain_trainer, small_trainer
 
@@ -157,9 +157,19 @@ def test_only_the_seams_use_private_members_of_trl() -> None:
     assert used - {"_n_gpu"} <= table and len(table) <= 10
 
 
+SEEN: list[tuple[list[str], list[float]]] = []
+
+
 def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
     """A reward of one per token."""
     return [float(len(ids)) for ids in completion_ids]
+
+
+def first(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """The number of the first token; remembers what it was asked and what it gave."""
+    rewards = [float(ids[0]) for ids in completion_ids]
+    SEEN.append((list(completions), rewards))
+    return rewards
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +178,19 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
     options = {"max_completion_length": 6, "max_steps": 1, "per_device_train_batch_size": 4}
     options["gradient_accumulation_steps"] = 2
     prompts = ["Actions: Left", "Actions: Right"]
-    trainer = plain_trainer(tmp_path_factory.mktemp("plain"), length, prompts, **options)
+    trainer = plain_trainer(tmp_path_factory.mktemp("plain"), [length, first], prompts, **options)
     trainer.train()
     return trainer
+
+
+def test_the_last_rollout_of_a_plain_trainer(plain: GRPOTrainer) -> None:
+    """`CollapseMonitor` reads it: rewards and completions in the same order, all rows in the micro-batches."""
+    rollout = last_rollout(plain)
+    assert rollout.rewards.shape == (8, 2)
+    assert (rollout.completions, rollout.rewards[:, 1].tolist()) == SEEN[-1]
+    assert [len(batch["completion_ids"]) for batch in rollout.micro_batches] == [4, 4]
+    lengths = [float(n) for batch in rollout.micro_batches for n in batch["completion_mask"].sum(dim=1)]
+    assert sorted(lengths) == sorted(rollout.rewards[:, 0].tolist())
 
 
 def test_values_logged_in_any_trainer_are_means_since_the_last_row(plain: GRPOTrainer) -> None:
