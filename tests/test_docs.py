@@ -22,15 +22,12 @@ from typing import NamedTuple
 import gymnasium
 import pytest
 from sphinx.cmd.build import main as sphinx
-
-import ragen_envs  # noqa: F401  registers the games
 from tests.support import prepared
 from tests.support.project import ROOT
 
 PAGES = sorted(path.relative_to(ROOT) for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
 LINKED = [*PAGES, Path("CHANGELOG.md"), Path("CONTRIBUTING.md"), Path("benchmarks/README.md")]
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in LINKED}
-GAMES = {f"environments/{name.removeprefix('ragen/')}" for name in gymnasium.registry if name.startswith("ragen/")}
 PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
 SHELLS = {"bash", "console", "sh", "shell"}
 SECONDS = 240
@@ -46,6 +43,13 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)")
 POINTER = re.compile(r"`(?P<file>[\w/]+\.py): (?P<name>\w+)`")
 # A file or a folder of the checkout, by its whole path.
 PLACE = re.compile(r"`((?:ragen_envs|ragen_trl|webshop_server|benchmarks|examples|tests|docs)/[\w./-]*)(?:: \w+)?`")
+
+
+def pages_of_games() -> set[str]:
+    """The pages that the build writes."""
+    import ragen_envs  # noqa: F401  registers them; a page that runs begins without
+
+    return {f"environments/{name.removeprefix('ragen/')}" for name in gymnasium.registry if name.startswith("ragen/")}
 
 
 class Block(NamedTuple):
@@ -142,7 +146,8 @@ def test_what_is_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("page", LINKED, ids=str)
 def test_the_files_that_a_page_names_are_there(page: Path) -> None:
-    links = [link for link in LINK.findall(TEXTS[page]) if link.removesuffix(".md") not in GAMES]
+    written = pages_of_games()
+    links = [link for link in LINK.findall(TEXTS[page]) if link.removesuffix(".md") not in written]
     links = [link for link in links if not (ROOT / page.parent / link).exists()]
     places = [place for place in PLACE.findall(TEXTS[page]) if not (ROOT / place).exists()]
     folders, wrong = (*PACKAGES, "benchmarks", "examples"), []
@@ -185,7 +190,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_build_and_can_be_reached_and_load_nothing_from_elsewhere(built: Path) -> None:
     front = (built / "index.html").read_text(encoding="utf-8")
     pages = {str(page.relative_to("docs").with_suffix("")) for page in PAGES if page.parts[0] == "docs"} - {"index"}
-    pages |= GAMES
+    pages |= pages_of_games()
     assert {page for page in pages if f'href="{page}.html"' not in front} == set()
     loads = r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=\"(?:https?:)?//|url\((?:https?:)?//"
     files = [path for path in built.rglob("*") if path.suffix in {".html", ".css"}]
