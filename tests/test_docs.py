@@ -22,6 +22,7 @@ from typing import NamedTuple
 import gymnasium
 import pytest
 from sphinx.cmd.build import main as sphinx
+
 from tests.support import prepared
 from tests.support.project import ROOT
 
