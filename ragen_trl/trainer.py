@@ -317,7 +317,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         With a vLLM server (``vllm_mode="server"``) all processes must play together, and equally often.
         """
         args = self.args
-        sampling = Sampling(args.max_reply_length, temperature, self.top_k, self.top_p, args.stop_at_answer)
+        sampling = Sampling.of(args, temperature)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
         # Turns have other shapes every time, and a compiled model hides what it takes: play with its weights alone.
         unwrapped = extract_model_from_parallel(unwrapped, keep_torch_compile=False)
@@ -345,7 +345,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         config = self.args
         asked = resume_from_checkpoint, config.output_dir, config.steps_per_rollout, config.max_steps, self._facts
-        with nullcontext() if config.save_strategy == "no" else one_writer(Path(config.output_dir)):
+        with one_writer(Path(config.output_dir)):
             checkpoint = on_main(lambda: resumable_checkpoint(*asked))
             self._begin_training()
             return super().train(None if checkpoint is None else str(checkpoint), trial, ignore_keys_for_eval)
@@ -730,16 +730,18 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         user asks for does.
         """
         folder = Path(output_dir or self.args.output_dir)
-        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
-        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
-            self._save(str(folder), self.accelerator.get_state_dict(self.model))
-        super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            if self.pictures is not None:
-                self.pictures.save(folder)
-            save_play_options(folder, self._tasks.specs, self.args)
-            if not _internal_call:  # a checkpoint has more files to come
-                seal(folder, {**self._facts, **provenance()}, "*")  # the output folder has checkpoints beside the model
+        with writing(folder):
+            plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+            if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
+                self._save(str(folder), self.accelerator.get_state_dict(self.model))
+            super().save_model(output_dir, _internal_call)
+            if self.args.should_save:
+                if self.pictures is not None:
+                    self.pictures.save(folder)
+                save_play_options(folder, self._tasks.specs, self.args)
+                if not _internal_call:  # a checkpoint has more files to come
+                    # The output folder has checkpoints beside the model.
+                    seal(folder, {**self._facts, **provenance()}, "*")
 
     # Weights
 

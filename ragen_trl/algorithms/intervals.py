@@ -32,7 +32,8 @@ def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
 def _degrees(starts: int, episodes: float, unlike: int) -> tuple[float, float]:
     """Degrees of freedom of what is known beforehand of a design effect, and of its estimate.
 
-    It is from 1 to the episodes of a start state. The estimate says little if few start states end ``unlike`` the rest.
+    It is from 1 to the episodes of a start state; the 6 is the choice that covers best in `benchmarks/coverage.py`. The
+    estimate says little if few start states end ``unlike`` the rest.
     """
     more = episodes / starts - 1
     return 6 / more if more else math.inf, min(starts - 1, 2 * max(0, unlike - 1))

@@ -18,7 +18,7 @@ from ragen_trl.cli.convert import FOLDER, convert, get_smollm2
 from ragen_trl.config import options as declared
 from ragen_trl.config.names import check_early, check_names
 from ragen_trl.errors import REPEAT
-from ragen_trl.system.atomic import damage, write_atomically, writing
+from ragen_trl.system.atomic import damage, write_atomically
 from ragen_trl.system.processes import is_main, launched, one_writer
 
 _EXAMPLES = """
@@ -169,7 +169,7 @@ def _train(words: list[str]) -> int:
         _say(training_plan(run, args, as_yaml))
         return 0
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
-    with writing(folder), one_writer(folder):
+    with one_writer(folder):
         summary = train(run, warm, args, _say, as_yaml)
     _say(f"{aligned(results_table(summary))}\nsummary: {folder / 'summary.json'}")
     _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
@@ -200,8 +200,7 @@ def _warm_start(words: list[str]) -> int:
         else:
             check_model(run.model)
             tokenizer, model = AutoTokenizer.from_pretrained(run.model), load_model(run.model, trains=True)
-        with writing(folder):
-            warm_start(model, tokenizer, run.env, args, warm, folder)
+        warm_start(model, tokenizer, run.env, args, warm, folder)
     if is_main():
         write_atomically(last, as_yaml)
     _say(f"saved to {folder}; to train it: python -m ragen_trl train --model {folder}")

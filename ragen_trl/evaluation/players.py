@@ -76,8 +76,7 @@ class LocalModel(Player):
         args, self._config = self._args, check_model(name)
         if args.observation == "image":
             check_sees(self._config)
-        temperature = plan.run.eval_temperature
-        self._sampling = Sampling(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
+        self._sampling = Sampling.of(args, plan.run.eval_temperature)
         here = {"bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
         super().__init__(name, {"model": fingerprint(name), **here, **_spoken_settings(self._sampling, args)})
 
@@ -108,8 +107,7 @@ class ApiModel(Player):
         for option in option_names(TokenOptions):
             if getattr(args, option) != getattr(TokenOptions, option):
                 raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-        temperature = plan.run.eval_temperature
-        sampling = Sampling(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
+        sampling = Sampling.of(args, plan.run.eval_temperature)
         self.asked = ApiPolicy(
             str(api.api_model),
             sampling,

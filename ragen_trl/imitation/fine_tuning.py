@@ -2,7 +2,8 @@
 
 Episodes are played by the loop that trains later, so prompts, masks and token ids are the same as in rollouts. In the
 first round the model learns from a noisy oracle's replies. In each further round (``demo_rounds``) the model plays, and
-learns at every turn of its own episodes what the oracle would have replied there (DAgger, arXiv 1011.0686).
+learns at every turn of its own episodes what the oracle would have replied there, as in DAgger (arXiv 1011.0686), but
+from the episodes of the round alone: each is learnt once.
 
 TRL's ``SFTTrainer`` learns. A warm start that was stopped goes on from its last checkpoint, if it is the same warm
 start: a digest tells, of the examples token for token, the weights that a round begins with, and how it learns.
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from trl import SFTConfig, SFTTrainer
@@ -37,7 +39,7 @@ from ragen_trl.policies.vision import local_policy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.system.atomic import MANIFEST, read_manifest, seal, unseal, write_atomically
+from ragen_trl.system.atomic import MANIFEST, read_manifest, seal, unseal, write_atomically, writing
 from ragen_trl.system.processes import one_writer
 from ragen_trl.system.progress import show_metrics
 from ragen_trl.system.provenance import provenance
@@ -69,10 +71,16 @@ class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
         collate = self.data_collator
         self.data_collator = lambda episodes: collate(sequences(episodes))
 
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        done = self.state.global_step >= max_steps  # where Transformers would take one more step
+        return (prepared[0], DataLoader([])) if done else prepared
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
         folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        finish_checkpoint(self, folder, self._facts, limit=1)
+        with writing(folder):
+            super()._save_checkpoint(model, trial)
+            finish_checkpoint(self, folder, self._facts, limit=1)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """As in TRL."""
@@ -145,6 +153,8 @@ def warm_start(
         updates = trainer.state.global_step
         for number, seeds in enumerate(shares[1:], 1):
             model = _learnt(trainer)
+            trainer.accelerator.free_memory()
+            del trainer  # with its optimizer: the next round has its own
             examples, succeeded = correct(_player(model, chat, args), env, args, config, seeds)
             episodes, successes = [*episodes, len(examples)], [*successes, succeeded]
             trainer = _fit(model, tokenizer, args, config, examples, settings, checkpoints / f"round-{number}")
@@ -153,13 +163,14 @@ def warm_start(
         if args.process_index == 0:
             unseal(target, {"learnt": "warm_start"})
         trainer.accelerator.wait_for_everyone()
-        if config.demo_lora_r:  # saved as an ordinary model
-            merged = _learnt(trainer)
-            if args.process_index == 0:
-                merged.save_pretrained(target)
-                tokenizer.save_pretrained(target)
-        else:
-            trainer.save_model(str(target))  # with the tokenizer
+        with writing(target):
+            if config.demo_lora_r:  # saved as an ordinary model
+                merged = _learnt(trainer)
+                if args.process_index == 0:
+                    merged.save_pretrained(target)
+                    tokenizer.save_pretrained(target)
+            else:
+                trainer.save_model(str(target))  # with the tokenizer
         trainer.accelerator.wait_for_everyone()
         if args.process_index == 0:
             save_play_options(target, later, args)
@@ -181,9 +192,8 @@ def _learnt(trainer: PackedSFTTrainer) -> PreTrainedModel:
 
 def _player(model: PreTrainedModel, chat: Chat, args: StarPOConfig) -> Policy:
     """The model as it samples in training."""
-    sampling = Sampling(args.max_reply_length, 1.0, args.top_k, args.top_p, args.stop_at_answer)
     autocast = partial(torch.autocast, model.device.type, torch.bfloat16, enabled=bool(args.bf16))
-    return local_policy(model, chat, sampling, autocast, None)
+    return local_policy(model, chat, Sampling.of(args, args.temperature), autocast, None)
 
 
 def _fit(

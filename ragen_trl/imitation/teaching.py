@@ -143,7 +143,7 @@ def correct(
             for one, texts in zip(batch, policy.corrections, strict=True):
                 if one.limit not in FAILURES:
                     replies = [chat.encode_reply(text) for text in texts]
-                    found.append((one.seed, one.success, corrected_example(one, replies)))
+                    found.append((one.seed, one.success, corrected_example(one, replies, player.max_context)))
             bar.update(len(batch) * processes)
     everyone = sorted(gather_object(found) if processes > 1 else found, key=lambda one: one[0])
     return [example for *_, example in everyone], sum(success for _, success, _ in everyone)
@@ -159,16 +159,22 @@ def example(trajectory: Trajectory) -> Example:
     return {"input_ids": [list(row.token_ids) for row in rows], "labels": labels}
 
 
-def corrected_example(trajectory: Trajectory, replies: Iterable[Sequence[int]]) -> Example:
-    """An episode of which other replies are learnt, one a turn: a sequence for each, after what the model had read."""
+def corrected_example(
+    trajectory: Trajectory, replies: Iterable[Sequence[int]], max_context: int | None = None
+) -> Example:
+    """An episode of which other replies are learnt, one a turn: a sequence for each, after what the model had read.
+
+    A reply is left out where the model, which reads at most ``max_context`` tokens, could not have written it.
+    """
     found: Example = {"input_ids": [], "labels": []}
     context: list[int] = []
     for turn, reply in zip(trajectory.turns, replies, strict=True):
         if turn.context_ids is not None:
             context = list(turn.context_ids)
         context += turn.prompt_ids
-        found["input_ids"].append([*context, *reply])
-        found["labels"].append([-100] * len(context) + list(reply))
+        if max_context is None or len(context) + len(reply) <= max_context:
+            found["input_ids"].append([*context, *reply])
+            found["labels"].append([-100] * len(context) + list(reply))
         context += turn.reply_ids
     return found
 

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase, TopKLogitsWarper, TopPLogitsWa
 
 from ragen_envs import END_ANSWER
 from ragen_trl.config.options import check_range
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.system.float64 import in_float64
 
@@ -36,6 +37,11 @@ class Sampling:
     top_p: float = 1.0
     stop_at_answer: bool = True
     never: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, args: StarPOConfig, temperature: float) -> "Sampling":
+        """As a configuration asks for."""
+        return cls(args.max_reply_length, temperature, args.top_k, args.top_p, args.stop_at_answer)
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

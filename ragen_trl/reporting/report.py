@@ -80,7 +80,8 @@ def read_run(folder: str | Path) -> Run:
     summary, history = (_read(folder / name, kind) for name, kind in _FILES.items())
     if history is None:
         whole = whole_checkpoints(folder)
-        history = _read(whole[max(whole)] / "trainer_state.json", dict).get("log_history", []) if whole else []
+        state = _read(whole[max(whole)] / "trainer_state.json", dict) if whole else None
+        history = (state or {}).get("log_history", [])
     episodes = episodes_by_policy(folder)
     if summary is None and not history and not episodes and not recordings(folder):
         raise UserError(f"{folder} holds no run: no summary.json, no checkpoint, no episodes, nothing recorded")

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import urlsplit
 
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.reporting.report import report
@@ -44,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # Another site's page could reach this one under a name of its own that leads here.
-        if self.headers.get("Host", "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in ("127.0.0.1", "localhost"):
             self._answer(403, "text/plain", "Ask 127.0.0.1 or localhost.")
         elif self.path == "/version":
             self._answer(200, "text/plain", version_of(self._folders))

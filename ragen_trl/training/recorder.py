@@ -67,8 +67,11 @@ class TrajectoryRecorder(TrainerCallback):
         self._written: float | None = None  # when the history was, in seconds; None: no training goes on
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Choose the steps, whose number is known now."""
+        """Choose the steps, whose number is known now. What an earlier run has left here is not of this one."""
         self._written = -math.inf
+        if state.is_world_process_zero and state.global_step == 0:
+            for path in recordings(self.folder):
+                path.unlink(missing_ok=True)
         self.steps = spread_steps(state.max_steps, args.record_rollouts, args.steps_per_rollout)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

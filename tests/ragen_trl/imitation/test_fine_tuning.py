@@ -107,9 +107,11 @@ def test_a_correction_by_hand() -> None:
     first = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.0)
     grown = replace(first, prompt_ids=(5,), reply_ids=(6,))
     rebuilt = replace(first, context_ids=(7, 8), prompt_ids=(9,), reply_ids=(3,))
-    told = corrected_example(Trajectory((first, grown, rebuilt), seed=0, terminated=True), [(30,), (31, 32), (33,)])
+    episode, replies = Trajectory((first, grown, rebuilt), seed=0, terminated=True), [(30,), (31, 32), (33,)]
+    told = corrected_example(episode, replies, 7)
     assert told["input_ids"] == [[1, 2, 30], [1, 2, 3, 4, 5, 31, 32], [7, 8, 9, 33]]
     assert told["labels"] == [[-100] * 2 + [30], [-100] * 5 + [31, 32], [-100] * 3 + [33]]
+    assert corrected_example(episode, replies, 6)["input_ids"] == [told["input_ids"][place] for place in (0, 2)]
 
 
 SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
@@ -229,7 +231,7 @@ def same(one: Path, other: Path) -> bool:
     [
         SHORT,
         WarmStartConfig(32, 0.0, demo_batch_size=8, demo_lora_r=4),
-        WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=1),
+        WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=1, demo_epochs=0.5),
         WarmStartConfig(48, 0.5, demo_batch_size=8, demo_rounds=2, demo_lora_r=4),
     ],
     ids=["all weights", "lora", "rounds", "rounds of lora"],
