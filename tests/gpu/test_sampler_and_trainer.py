@@ -12,7 +12,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.utils import is_flash_attn_2_available
 
-from ragen_trl.policies.models import UnsupportedModelError
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
@@ -73,12 +72,6 @@ def test_each_kernel_of_sdpa_takes_our_masks(
         pytest.skip("a kernel of GPUs")
     with sdpa_kernel(SDPBackend.__members__[backend]):
         checked(run(model()), record_property)
-
-
-@pytest.mark.skipif(not is_flash_attn_2_available(), reason="FlashAttention is not installed")
-def test_flash_attention_is_refused_by_name_without_vllm(model: Make, run: Make) -> None:
-    with pytest.raises(UnsupportedModelError, match=r'flash_attention_2.*"attn_implementation": "sdpa"'):
-        run(model(attn_implementation="flash_attention_2"))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])

@@ -84,9 +84,3 @@ def test_a_thought_does_not_know_which_arm_pays() -> None:
         env = Bandit(names)  # before a reset the arms are sorted, so that their order is the same
         texts.append([env.explain([arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
     assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("names", [[], [("Ann", "ANN")]])
-def test_names_that_are_no_pairs_are_refused(names: list[tuple[str, str]]) -> None:
-    with pytest.raises(ValueError, match=r"must be pairs of different names, low first"):
-        Bandit(names)

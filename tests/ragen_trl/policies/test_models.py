@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
@@ -71,12 +71,6 @@ def test_a_model_that_a_kept_cache_would_sample_wrongly_is_refused_without_vllm(
     with pytest.raises(UnsupportedModelError, match=SAMPLED_WRONGLY[name].model_type):
         check_policy(model, on_cpu(beta=0.0), False)
     check_policy(model, on_cpu(beta=0.0, use_vllm=True), False)
-
-
-def test_an_adapter_on_a_refused_model_is_refused() -> None:
-    model = AutoModelForCausalLM.from_config(SAMPLED_WRONGLY["bloom"])
-    with pytest.raises(UnsupportedModelError, match="bloom"):
-        check_supported(get_peft_model(model, LoraConfig(target_modules=["query_key_value"])))
 
 
 def test_a_window_as_long_as_the_longest_context_is_none() -> None:
