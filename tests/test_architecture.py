@@ -18,12 +18,12 @@ import ragen_envs
 PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
 # Lines of Python, words of pages and bytes of results: (what a test allows, the ceiling of the design).
 CEILINGS = {
-    "ragen_envs": (7_515, 7_500),
+    "ragen_envs": (7_500, 7_500),
     "webshop_server": (4_200, 4_200),
-    "ragen_trl": (13_450, 13_000),
+    "ragen_trl": (13_770, 13_000),
     "benchmarks": (4_500, 4_500),
     "tests": (20_230, 20_000),
-    "words of pages": (42_000, 35_000),
+    "words of pages": (33_000, 35_000),
     "bytes of results": (2 * 2**20, 2 * 2**20),
 }
 # Bottom up: a package imports only what stands before it. Modules at the top of a package stand among its folders.
