@@ -13,5 +13,9 @@ class NotFiniteError(UserError, ArithmeticError):
     """A return, a loss, a gradient or a sampled token's logits are NaN or infinite. No step was taken with them."""
 
 
+class DiskError(UserError, OSError):
+    """A file could not be written, because the disk is full or broken."""
+
+
 REPEAT = "To go on, run the same command again."
 """What every command says that was stopped."""

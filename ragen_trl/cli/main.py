@@ -67,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_main():
             print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
         status = 130
+    except BrokenPipeError:  # of a reader such as head, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own end would fail
+        status = 1
     except (UserError, EnvError, gymnasium.error.Error, *_OF_PATHS) as error:
         status = _fail(str(error))
     if launched() > 1:  # Python's own end was seen to abort in a thread of gloo

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.config.names import check_names
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.folder import episodes_by_policy
 from ragen_trl.rollout.episode import FAILED
@@ -22,15 +21,16 @@ def show(folder: Path, policy: str | None, failed: bool, count: int, say: Callab
     """
     found = episodes_by_policy(folder)
     if not found:
-        raise UserError(f"{folder} holds no episodes; give the output folder of a train or an eval")
+        raise UserError(f"{folder} holds no evaluation; give a folder of train or eval, or see `report {folder}`")
     if policy is None:
         policy = next((name for name in reversed(found) if name != "oracle"), "oracle")
-    check_names("there is no policy", [policy], found)
+    if policy not in found:
+        raise UserError(f"{folder} has no episodes of {policy!r}; name one of {', '.join(found)}")
     wanted = [row for row in found[policy] if not failed or (not row["success"] and row["limit"] not in FAILED)]
-    for row in wanted[:count]:
+    for row in wanted[: max(0, count)]:
         say(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", _in_words(policy, row)))
     what = "failed episodes" if failed else "episodes"
-    say(f"{min(count, len(wanted))} of {len(wanted)} {what} of {policy}; policies here: {', '.join(found)}")
+    say(f"{min(max(0, count), len(wanted))} of {len(wanted)} {what} of {policy}; policies here: {', '.join(found)}")
 
 
 def _in_words(policy: str, row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ragen_envs import EnvError, NoOracleError
-from ragen_trl.errors import REPEAT, OptionError, UserError
+from ragen_trl.errors import REPEAT, DiskError, OptionError, UserError
 from ragen_trl.evaluation.evaluator import held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path
 from ragen_trl.evaluation.players import ApiModel, EvalPlan, LocalModel, Player
@@ -90,8 +90,8 @@ def _played(player: Player, plan: EvalPlan, file: EpisodeFile, starts: Starts, b
             file.play(player.policy(), plan.spec, plan.args.get(player.name, plan.args["random"]), starts, bar)
         rows = file.of(starts)
         result = judged(rows)
-    except ApiError:
-        raise  # not the environment's fault: this model can play nothing
+    except (ApiError, DiskError):
+        raise  # not the environment's fault: this model, or none, can play on
     except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
         reason = f"no {player.name} policy: {error}" if isinstance(error, NoOracleError) else str(error)
         lacking = isinstance(error, EnvError) and not player.settings

@@ -39,7 +39,7 @@ def read_episodes(path: Path) -> list[Row]:
     Raises:
         OptionError: If the file cannot be read.
     """
-    with reading(path, "delete it to play again"):
+    with reading(path, "delete it; an evaluation, or a run that is not finished, plays it again"):
         lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
         rows = [parsed(line, dict) for line in lines]
         by_key: dict[Key, Row] = {(int(row["seed"]), int(row["sample"])): row for row in rows}

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen_trl.errors import REPEAT, OptionError, UserError
+from ragen_trl.errors import REPEAT, DiskError, OptionError, UserError
 
 MANIFEST = "manifest.json"
 _LARGEST = 1 << 28  # bytes of JSON that are read
@@ -68,13 +68,13 @@ def parsed(text: str, kind: type[_Json], finite: bool = True) -> _Json:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """For what writes a file or folder: where the disk is full or broken, a `UserError` with its name."""
+    """For what writes a file or folder: where the disk is full or broken, a `DiskError` with its name."""
     try:
         yield
     except Exception as error:
         if isinstance(error, UserError) or not _OF_DISKS.search(str(error)):
             raise
-        raise UserError(f"{path} could not be written ({error}); free some space. {REPEAT}") from error
+        raise DiskError(f"{path} could not be written ({error}); free some space. {REPEAT}") from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -159,7 +159,7 @@ def test_a_damaged_file_of_episodes_is_named(tmp_path: Path, line: str) -> None:
     whole = file.path.read_bytes()
     for damaged in (whole + gzip.compress(line.encode()), whole[:-9], b"no gzip"):
         file.path.write_bytes(damaged)
-        with pytest.raises(OptionError, match=rf"{file.path} is damaged .*; delete it to play again"):
+        with pytest.raises(OptionError, match=rf"{file.path} is damaged .*; delete it; an evaluation"):
             file_of(tmp_path, "a", "Lake", 3)
 
 
