@@ -1,8 +1,7 @@
-"""The runner of benchmarks/: a question's grid, resuming, the JSON, intervals, measures, lessons, a smoke run."""
+"""The runner of benchmarks/: a question's grid, resuming, the JSON, intervals, measures, a smoke run."""
 
 import json
 from argparse import Namespace
-from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,15 @@ import training
 from transformers import TrainerControl, TrainerState
 
 import ragen_trl
-from ragen_trl import StarPOConfig, Trajectory, Turn, WarmStartConfig
+from ragen_trl import Trajectory, Turn, WarmStartConfig
 from ragen_trl.cli.options import parse, read_plan
 from ragen_trl.config.options import ModelArguments, RunArguments
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.rollout.seeds import WARM_START
 from tests.support.project import ROOT
 from tests.support.ragen_trl.trainers import rollout_of
 
 EMBEDDED = [name for name in settings.questions() if settings.read(name).get("kind") != "pretrained"]
 PRETRAINED = sorted({*settings.questions()} - {*EMBEDDED})
-PLAY = {"think": False, "max_reply_length": 24, "max_completion_length": 700, "max_turns": 3, "max_actions_per_turn": 2}
-LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 
 
 def test_a_grid_is_games_times_variants_times_seeds_with_the_options_of_each() -> None:
@@ -185,29 +181,3 @@ def test_the_gradient_of_the_task_grows_with_the_spread_and_that_of_the_entropy_
     assert found["task_1"] == 0.0
     assert [found[f"task_{part}"] / found["task_2"] for part in (3, 4)] == pytest.approx([2.0, 4.0], rel=1e-4)
     assert all(found[f"entropy_{part}"] == pytest.approx(found["entropy_1"], rel=1e-4) for part in (2, 3, 4))
-
-
-def demonstrated(lesson: str, env: str, folder: Path, count: int, **play: Any) -> list[Trajectory]:
-    args = StarPOConfig(output_dir=str(folder), seed=0, bf16=False, **{**PLAY, "max_actions": 6, **play})
-    return getattr(lessons, lesson)(env, args, WarmStartConfig(demonstrations=count, noise=0.5))[1]
-
-
-def test_every_limit_is_shown_equally_often_and_turns_are_full(tmp_path: Path) -> None:
-    episodes = demonstrated("every_limit", "ragen/FrozenLake-v0", tmp_path, 26, env_kwargs=LAKE)
-    assert sorted(episode.seed for episode in episodes) == list(range(WARM_START, WARM_START + 26))
-    lines = [line for episode in episodes for line in episode.turns[0].observation.splitlines()]
-    assert sorted(Counter(line for line in lines if line.startswith("Limits")).values()) == [2] * 13
-    for episode, limit in zip(episodes[:14:2], lessons.FIXED_TOTAL.values(), strict=True):
-        for turn in episode.turns[:-1]:  # the last may end on the goal or in a hole
-            assert turn.info["num_actions"] == limit["max_actions_per_turn"]
-
-
-def test_a_note_says_where_the_player_is_when_its_turn_begins(tmp_path: Path) -> None:
-    play = {"think": True, "max_reply_length": 40, "env_kwargs": LAKE}
-    noted = demonstrated("places", "ragen/FrozenLake-v0", tmp_path, 24, **play)
-    later = [turn for episode in noted for turn in episode.turns[1:]]
-    assert later
-    for turn in later:
-        rows = turn.observation.splitlines()
-        row, column = turn.reply.removeprefix("<think>P")[:2]
-        assert rows[rows.index("State:") + 1 + int(row)][int(column)] == "P"

@@ -16,7 +16,7 @@ from transformers.utils import get_json_schema
 from ragen_envs import ToolEnv, ToolTurns
 from ragen_envs.calling.env import as_text
 from ragen_envs.calling.mcp import content_text, foreign_tool
-from ragen_envs.calling.tool import Tool, ToolSignatureError, read_action, write_answer, write_call
+from ragen_envs.calling.tool import Tool, read_action, write_answer, write_call
 from ragen_envs.calling.turns import CALL_FORMATS, CallFormat
 from tests.support.ragen_envs.notes import Notes, calls
 
@@ -94,22 +94,6 @@ def test_null_for_lists_and_maps_is_none_of_them() -> None:
     assert tool.fault({"a": 1}) == "a of find must be a string"
     for nothing in (None, {"type": "object", "properties": None}):
         assert foreign_tool("find", None, nothing, str).fault({}) is None
-
-
-def test_a_function_that_cannot_be_called_by_names_is_no_tool() -> None:
-    def numbers() -> Any:
-        """Count."""
-        yield 1
-
-    def starred(*numbers: int) -> None:
-        """Add."""
-
-    def positional(number: int, /) -> None:
-        """Double."""
-
-    for function in (numbers, starred, positional):
-        with pytest.raises(ToolSignatureError, match=r"is a generator|cannot be given by its name"):
-            Tool.of(function)
 
 
 @pytest.mark.parametrize(

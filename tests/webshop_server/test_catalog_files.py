@@ -93,13 +93,6 @@ def test_what_a_killed_build_left_is_never_read_and_is_cleared_away(tmp_path: Pa
     assert not partial.exists()
 
 
-def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
-    for content in (b"", b"hello" * 5000):
-        (tmp_path / "c.sqlite").write_bytes(content)
-        with pytest.raises(CatalogError, match="c.sqlite cannot be read .*delete it"):
-            Catalog("shop", tmp_path / "c.sqlite", 0, tmp_path / "c")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_process_opens_the_file_itself(tmp_path: Path) -> None:
     catalog = stored(tmp_path)

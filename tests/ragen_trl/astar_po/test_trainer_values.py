@@ -208,14 +208,3 @@ def test_both_stages_and_exchanged_starts_have_the_columns_of_their_own_row(tmp_
         assert values.starts[seed].mean == seed - 10_000.0
     for seed in values.trainable:
         assert seed - 10_000.0 < values.starts[seed].mean < seed - 9_999.0
-
-
-def test_a_start_state_with_two_rows_of_columns_is_refused(tmp_path: Path) -> None:
-    """Regression: V* was silently of the first row's columns."""
-
-    def bonus(bonus: list[float], **_: Any) -> list[float]:
-        return bonus
-
-    twice = {"seed": [*SEEDS[1:], SEEDS[1]], "bonus": [0.0] * 7 + [1.0]}
-    with pytest.raises(OptionError, match="seed 10001 of Bandit-v0 in two rows with different \\['bonus'\\]"):
-        make(tmp_path, twice, reward_funcs=[bonus]).estimate_values()

@@ -9,7 +9,6 @@ import pytest
 from ragen_trl.cli.options import parse
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.config.recipes import PRESETS, defaults, is_embedded, options_for, read_options
-from ragen_trl.errors import OptionError
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 LAKE, ANOTHER = "ragen/FrozenLake-v0", "Qwen/Qwen2.5-0.5B-Instruct"
@@ -75,10 +74,3 @@ def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_
     for model in (str(other), ANOTHER, str(tmp_path / "nothing")):
         assert not is_embedded(model)
         assert "learning_rate" not in defaults(LAKE, model)
-
-
-@pytest.mark.parametrize("section", ["environments: 5", "algorithms: [a]", "environments: {ragen/Bandit-v0: 5}"])
-def test_a_section_that_holds_no_options_is_named(tmp_path: Path, section: str) -> None:
-    (tmp_path / "own.yaml").write_text(section, encoding="utf-8")
-    with pytest.raises(OptionError, match=r"own.yaml: .* under each name it needs lines"):
-        read_options(tmp_path / "own.yaml")

@@ -127,20 +127,6 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time() -> None:
     assert order(1, steps=25)[:20] == played  # a longer run begins like a shorter one
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"seed": [1.5] * 12}, "row 0 of train_dataset has seed 1.5; it has to be an integer"),
-        ({"seed": [20_000, 9_999] * 6}, "row 1 of train_dataset has seed 9999; .* kept for evaluation"),
-        ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0' .*NameNotFound"),
-        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has env .* kwargs '{size: 5}'; write"),
-    ],
-)
-def test_a_mistake_is_named_with_its_row(columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Tasks(None, dataset(**columns), config())
-
-
 def test_rows_of_an_evaluation_mean_the_runs_environments_or_others() -> None:
     tasks = Tasks(EnvSpec(LAKE, {"size": 5}), None, config())
     seeds = {"seed": [1, 2]}
