@@ -461,7 +461,7 @@ def table(question: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, 
         "columns": [headings[at] for at in filled],
         "rows": [[row[at] for at in filled] for row in rows],
         "note": "95 % intervals: of a mean over seeds Student's t, differences paired by seed, neither shorter than "
-        "the evaluations alone leave open; of a single run as in evaluations. n: seeds × held-out episodes.",
+        "the evaluations alone leave open; of a single run Wilson's. n: seeds × held-out episodes.",
     }
 
 
