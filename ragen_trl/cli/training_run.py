@@ -174,7 +174,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         summary["config"] |= asdict(warm)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
-    on_main(lambda: _finish(folder, trainer.state.log_history, summary))
+    on_main(lambda: _finish(folder, summary))
     return summary
 
 
@@ -255,11 +255,10 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
         )
 
 
-def _finish(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+def _finish(folder: Path, summary: dict[str, Any]) -> None:
     """Write the last files, then say that all are there. Before that, the same command writes what is missing."""
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
-    with logged_failure(f"no history of and no report on {folder}"):
-        write_atomically(folder / "history.json", json.dumps(history, default=float))
+    with logged_failure(f"no report on {folder}"):
         write_report([folder], folder / "report.html")
     stages = folder / "stages.json"
     write_atomically(stages, json.dumps({**read_json(stages, dict, _ADVICE), "finished": True}, indent=2))

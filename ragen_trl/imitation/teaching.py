@@ -145,7 +145,7 @@ def correct(
                     replies = [chat.encode_reply(text) for text in texts]
                     found.append((one.seed, one.success, corrected_example(one, replies, player.max_context)))
             bar.update(len(batch) * processes)
-    everyone = sorted(gather_object(found) if processes > 1 else found, key=lambda one: one[0])
+    everyone = sorted(gather_object(found), key=lambda one: one[0])
     return [example for *_, example in everyone], sum(success for _, success, _ in everyone)
 
 
