@@ -55,6 +55,7 @@ class Turn:
             trained. ``None`` if the model read the whole trajectory up to here, as before the first turn.
         pictures: Pictures of that message. Their tokens are among ``prompt_ids``, in this order.
         opening: That message as the first of a conversation; only where contexts are rebuilt.
+        oracle_ids: What an oracle would have replied, in tokens; ``()`` if none was asked. It played no part.
 
     Raises:
         ValueError: If ``logprobs`` is neither empty nor as long as ``reply_ids``.
@@ -72,6 +73,7 @@ class Turn:
     context_ids: tuple[int, ...] | None = None
     pictures: tuple[Picture, ...] = ()
     opening: str = field(default="", compare=False)
+    oracle_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):

@@ -13,12 +13,12 @@ from ragen_envs import ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import play_in_batches
-from ragen_trl.imitation.teaching import Listening
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_turns
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.seeds import EVALUATION_END
+from ragen_trl.rollout.teacher import Listening
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)

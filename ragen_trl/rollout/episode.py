@@ -167,6 +167,7 @@ class Episode:
             context_ids=request.context_ids,
             pictures=request.pictures,
             opening=self.opening,
+            oracle_ids=reply.oracle_ids,
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)

@@ -75,6 +75,7 @@ class Reply:
     logprobs: tuple[float, ...] = ()  # of the ids
     cut: bool = False  # whether a token limit ended the reply
     error: str | None = None
+    oracle_ids: tuple[int, ...] = ()  # what an oracle would have answered, if one was asked
 
 
 class Policy:

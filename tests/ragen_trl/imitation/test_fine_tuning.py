@@ -16,7 +16,7 @@ from ragen_trl import StarPOConfig
 from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, warm_start
-from ragen_trl.imitation.teaching import Example, correct, corrected_example, demonstrate, example
+from ragen_trl.imitation.teaching import Example, correct, demonstrate, example
 from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -25,6 +25,7 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import EnvPool, env_specs
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
+from ragen_trl.rollout.teacher import corrections
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 from tests.support.ragen_trl.trainers import TOKENIZER, on_cpu
@@ -72,7 +73,7 @@ def test_the_oracle_corrects_each_turn_in_the_state_and_context_that_the_model_h
     """The same episodes played again, and the oracle asked by hand."""
     args = config(max_actions_per_turn=1, **contexts)
     at_random = ScriptedPolicy(half_right, CHAT)
-    corrections, successes = correct(at_random, LAKE, args, WarmStartConfig(demo_actions_per_turn=1), range(12))
+    taught, successes = correct(at_random, LAKE, args, WarmStartConfig(demo_actions_per_turn=1), range(12))
     starts = [Start.drawn(seed, (args.seed, seed)) for seed in range(WARM_START, WARM_START + 12)]
     best: list[list[str]] = [[] for _ in starts]
 
@@ -88,7 +89,7 @@ def test_the_oracle_corrects_each_turn_in_the_state_and_context_that_the_model_h
     played = pool.play(pool.take(env_specs(LAKE, args) * len(starts)), Asked(half_right, CHAT), starts)
     assert successes == sum(one.success for one in played)
     unlike = 0
-    for told, one, wanted in zip(corrections, played, best, strict=True):
+    for told, one, wanted in zip(taught, played, best, strict=True):
         assert [CHAT.tokenizer.decode(tokens) for tokens in learnt_tokens(told)] == wanted
         segments = iter(one.segments)
         read: tuple[int, ...] = ()  # what the model had read before each reply
@@ -104,14 +105,13 @@ def test_the_oracle_corrects_each_turn_in_the_state_and_context_that_the_model_h
 
 
 def test_a_correction_by_hand() -> None:
-    first = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.0)
-    grown = replace(first, prompt_ids=(5,), reply_ids=(6,))
-    rebuilt = replace(first, context_ids=(7, 8), prompt_ids=(9,), reply_ids=(3,))
-    episode, replies = Trajectory((first, grown, rebuilt), seed=0, terminated=True), [(30,), (31, 32), (33,)]
-    told = corrected_example(episode, replies, 7)
-    assert told["input_ids"] == [[1, 2, 30], [1, 2, 3, 4, 5, 31, 32], [7, 8, 9, 33]]
-    assert told["labels"] == [[-100] * 2 + [30], [-100] * 5 + [31, 32], [-100] * 3 + [33]]
-    assert corrected_example(episode, replies, 6)["input_ids"] == [told["input_ids"][place] for place in (0, 2)]
+    first = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.0, oracle_ids=(30,))
+    grown = replace(first, prompt_ids=(5,), reply_ids=(6,), oracle_ids=(31, 32))
+    rebuilt = replace(first, context_ids=(7, 8), prompt_ids=(9,), reply_ids=(3,), oracle_ids=(33,))
+    unasked = replace(first, prompt_ids=(0,), oracle_ids=())
+    told = example(*corrections(Trajectory((first, unasked, grown, rebuilt), seed=0, terminated=True)))
+    assert told["input_ids"] == [[1, 2, 30], [1, 2, 3, 4, 0, 3, 4, 5, 31, 32], [7, 8, 9, 33]]
+    assert told["labels"] == [[-100] * 2 + [30], [-100] * 8 + [31, 32], [-100] * 3 + [33]]
 
 
 SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
