@@ -29,7 +29,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
 from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio
-from ragen_trl.batching.batch import chosen_rows, sampled_mask, segment_rows, select_rows
+from ragen_trl.batching.batch import chosen_rows, sampled_mask, scored_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, warn_of_unlike_starts
 from ragen_trl.config.checks import warn_of_narrowed_sampling
@@ -46,6 +46,7 @@ from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.rollout.tasks import EnvLike, Tasks, reset_options
+from ragen_trl.rollout.teacher import Taught, Teacher, corrections
 from ragen_trl.system.atomic import seal, writing
 from ragen_trl.system.processes import on_main, one_writer
 from ragen_trl.system.provenance import provenance
@@ -174,6 +175,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         text = None if self.pictures is None else self.pictures.text
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, text)
+        self._teacher = Teacher(args, self.chat, args.oracle_actions_per_turn) if args.oracle_coef else None
         self._scorer = Scorer(self, self.pictures)
         self.reference = Reference(policy) if beta or args.log_kl or self._always_has_reference else None
         if type(self) is StarPOTrainer and args.filter_ratio < 1 and args.filter_strategy == "top_k":
@@ -437,7 +439,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             Start.drawn(row["seed"], [*entropy, row["seed"], first + index, *which], reset_options(row))
             for index, row in enumerate(rows)
         ]
-        played = self._played(rows, starts)
+        played = self._played(rows, starts, self._teacher)
         seconds = time.perf_counter() - began
         known = self._tasks.metric_names[: len(self._tasks.specs)]
         rollout, logged = self._rewarded(rows, played, self.num_generations, known)
@@ -449,11 +451,14 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.record("train", {**figures, **logged, "rollout/seconds": seconds, "num_tokens": tokens})
         return rollout
 
-    def _played(self, rows: Sequence[Mapping[str, Any]], starts: list[Start]) -> list[Trajectory]:
+    def _played(
+        self, rows: Sequence[Mapping[str, Any]], starts: list[Start], teacher: Teacher | None = None
+    ) -> list[Trajectory]:
         envs = self._envs.take([self._tasks.evaluated[row["env_index"]] for row in rows])
         with self.unwrapped_model() as model:
+            policy = self.policy(self.temperature, model)
             try:
-                played = self.rollout(starts, envs, self.policy(self.temperature, model))
+                played = self.rollout(starts, envs, policy if teacher is None else Taught(policy, teacher))
             except EnvResetError:  # between two updates nothing need be lost; other processes may not have failed
                 saves = self.is_in_train and self.state.global_step > 0 and self.args.save_strategy != "no"
                 if saves and self.accelerator.num_processes == 1:
@@ -524,7 +529,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _rows_to_train(
         self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor | None
     ) -> dict[str, Any]:
-        """A row for each segment of the chosen trajectories, with what the loss compares with; or filler."""
+        """A row for each segment of the chosen trajectories, with what the loss compares with; or filler.
+
+        Behind them is a row for each episode of the rollout that an oracle watched: its reply at one of the turns.
+        """
         source, used = chosen, True
         if advantages is None or not chosen.trajectories:  # a row to make filler of
             source, used = replace(rollout, trajectories=rollout.trajectories[:1]), False
@@ -532,15 +540,18 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             local = rollout.rewards.new_zeros(shape)
         else:
             local = advantages[chosen.local_indices] if advantages.ndim == 1 else advantages
-        batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id)
+        random = np.random.default_rng([self.args.seed, self.state.global_step, 1, self.accelerator.process_index])
+        told = [found for one in rollout.trajectories if (found := corrections(one))]
+        lessons = [found[random.integers(len(found))] for found in told]
+        batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id, lessons)
         # Whether any trajectory of the rollout, on any process, has several segments.
         batch["parted"] = torch.tensor(any(summary.segments > 1 for summary in chosen.summaries))
-        failed = [one.limit in FAILURES for one in source.trajectories]
-        rows = [row for row, owner in enumerate(batch["trajectory"].tolist()) if used and not failed[owner]]
+        trained = [used and one.limit not in FAILURES for one in source.trajectories] + [True] * len(lessons)
+        rows = [row for row, owner in enumerate(batch["trajectory"].tolist()) if trained[owner]]
         here = torch.tensor([max(1, len(rows))], device=self.accelerator.device)
         most = int(self.accelerator.gather(here).max())  # as many passes on every process
         batch = select_rows(batch, rows, most)
-        if advantages is not None:
+        if advantages is not None or self._teacher is not None:
             with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
                 self._add_scores(batch)
         # In which order rows are dealt to the updates of a rollout follows from the seed and the step alone.
@@ -613,6 +624,11 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.args.entropy_coef:
             bonus = aggregate(scores.entropies, mask, "token_mean", inputs["step_tokens"])
             loss = loss - self.args.entropy_coef * bonus
+        if self.args.oracle_coef:
+            written = scored_mask(inputs) & ~mask
+            weight = self.args.oracle_coef * (1 - self.state.global_step / self.state.max_steps)
+            loss = loss - weight * scores.logprobs.masked_fill(~written, 0.0).sum() / inputs["step_oracle_tokens"]
+            self._means.add({"oracle/nll": -scores.logprobs}, written)
         self._check_update(loss, scores, inputs, mask)
         if last:
             processes = self.accelerator.num_processes

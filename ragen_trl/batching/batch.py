@@ -71,16 +71,23 @@ def segment_batch(trajectories: Sequence[Trajectory], pad_id: int, device: Devic
 
 
 def segment_rows(
-    trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, pad_id: int
+    trajectories: Sequence[Trajectory],
+    advantages: torch.Tensor,
+    history_mask: torch.Tensor,
+    pad_id: int,
+    lessons: Sequence[Trajectory] = (),
 ) -> dict[str, Any]:
     """The tensors of ``segment_batch`` and ``advantages``, (S,) or (S, T'): a row for each segment of L trajectories.
 
     ``advantages`` are given as (L,), or (L, T) in the columns of whole trajectories' completions, as ``history_mask``
-    is (1 at sampled tokens).
+    is (1 at sampled tokens). ``lessons`` are replies of an oracle (`teacher.corrections`): their rows come last, with
+    ``is_oracle`` true, (S,) bool. None of their tokens was sampled, and they have no share and no advantage.
     """
-    batch = segment_batch(trajectories, pad_id, advantages.device)
+    batch = segment_batch([*trajectories, *lessons], pad_id, advantages.device)
+    batch["is_oracle"] = batch["trajectory"] >= len(trajectories)
+    batch["trajectory_share"] = batch["trajectory_share"].masked_fill(batch["is_oracle"], 0.0)
     if advantages.ndim == 1:
-        batch["advantages"] = advantages[batch["trajectory"]]
+        batch["advantages"] = torch.cat([advantages, advantages.new_zeros(len(lessons))])[batch["trajectory"]]
     else:
         batch["advantages"] = moved(advantages, history_mask.bool(), sampled_mask(batch))
     return batch
@@ -104,7 +111,13 @@ def _padded(rows: Sequence[Sequence[Any]], dtype: torch.dtype, filler: float, si
 
 
 def sampled_mask(batch: Mapping[str, Any]) -> torch.Tensor:
-    """(B, T) bool: the completion tokens that the policy sampled; filler has none."""
+    """(B, T) bool: the completion tokens that the policy sampled; filler has none, nor has a reply of an oracle."""
+    scored = scored_mask(batch)
+    return scored & ~batch["is_oracle"][:, None] if "is_oracle" in batch else scored
+
+
+def scored_mask(batch: Mapping[str, Any]) -> torch.Tensor:
+    """(B, T) bool: the completion tokens that a loss may read; the tokens of an oracle's replies too."""
     return (batch["completion_mask"] * batch["tool_mask"]).bool()
 
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 
-from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, select_rows, whole_rows
+from ragen_trl.batching.batch import (
+    chosen_rows,
+    cut_to_longest,
+    sampled_mask,
+    scored_mask,
+    select_rows,
+    whole_rows,
+)
 from ragen_trl.batching.shared_prefixes import pass_order
 from ragen_trl.system.float64 import float64_tensor
 
@@ -76,6 +83,7 @@ def add_step_totals(
     |---|---|
     | ``step_tokens`` | sampled tokens, a process's share |
     | ``step_trajectories`` | trajectories without filler, a process's share; a segment counts with its part |
+    | ``step_oracle_tokens`` | tokens of the oracle's replies, a process's share |
     | ``token_share`` | this micro-batch's part of the sampled tokens, on all processes |
     | ``empty`` | no process has a token in this micro-batch, so means over its tokens say nothing |
     | ``skip`` | the update has nothing to train on |
@@ -83,12 +91,17 @@ def add_step_totals(
     ``batches`` are the micro-batches of one rollout; ``total`` adds a tensor up over all ``processes``.
     """
     size, device = accumulation_steps, batches[0]["completion_mask"].device
-    local = [[sampled_mask(batch).sum(), batch["trajectory_share"].sum()] for batch in batches]
-    counts = total(float64_tensor(local, device)).to(device, torch.float32)  # (micro-batches, 2)
+    masks = [(sampled_mask(batch), scored_mask(batch)) for batch in batches]
+    local = [
+        [sampled.sum(), batch["trajectory_share"].sum(), (scored & ~sampled).sum()]
+        for batch, (sampled, scored) in zip(batches, masks, strict=True)
+    ]
+    counts = total(float64_tensor(local, device)).to(device, torch.float32)  # (micro-batches, 3)
     for index, batch in enumerate(batches):
-        tokens, trajectories = counts[index // size * size :][:size].sum(dim=0)
+        tokens, trajectories, oracle = counts[index // size * size :][:size].sum(dim=0)
         batch["step_tokens"] = tokens.clamp(min=1) / processes
         batch["step_trajectories"] = torch.where(trajectories > 0, trajectories, 1.0) / processes
+        batch["step_oracle_tokens"] = oracle.clamp(min=1) / processes
         batch["token_share"] = counts[index, 0] / tokens.clamp(min=1)
-        batch["empty"] = counts[index, 0] == 0
-        batch["skip"] = trajectories == 0
+        batch["empty"] = counts[index, 0] + counts[index, 2] == 0
+        batch["skip"] = trajectories + oracle == 0

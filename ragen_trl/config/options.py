@@ -250,6 +250,13 @@ class TrainingOptions:
         "all stds ('top_p', RAGEN-2's code) or variances ('top_p_variance', its paper).",
     )
     max_refills: int = option(0, "Most extra rollouts to complete the groups to train on.", "[0, inf)")
+    oracle_coef: float = option(
+        0.0,
+        "Weight of imitating what the oracle would have replied at a turn of each episode, also of groups that the "
+        "filter drops; falls to 0 over the run.",
+        "[0, inf)",
+    )
+    oracle_actions_per_turn: int = option(2, "Actions of the oracle's reply (oracle_coef).", "[1, inf)")
     env_weights: list[float] | None = option(None, "How often each of several environments is played.")
     record_rollouts: int = option(20, "Rollouts that the report's viewer can show.", "[0, inf)")
 

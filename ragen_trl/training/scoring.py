@@ -10,7 +10,7 @@ from accelerate.utils import DynamoBackend
 from torch.nn.functional import pad
 from transformers import PreTrainedModel, Trainer
 
-from ragen_trl.batching.batch import chosen_rows, cut_to_longest, sampled_mask, whole_rows
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, scored_mask, whole_rows
 from ragen_trl.batching.shared_prefixes import PackedModel, pass_order
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.models import FAMILIES, UnsupportedModelError, check_supported
@@ -25,7 +25,8 @@ _READ = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool
 class Scores(NamedTuple):
     """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats.
 
-    Both are 0 at tokens that the policy did not sample. ``router_loss`` is a mixture's load-balancing loss.
+    Both are 0 at tokens that neither the policy sampled nor an oracle wrote. ``router_loss`` is a mixture's
+    load-balancing loss.
     """
 
     logprobs: torch.Tensor
@@ -54,7 +55,7 @@ class Scorer:
         entropies: bool = True,
         router_loss: bool = False,
     ) -> Scores:
-        """Score the sampled tokens of a batch under a model, in one pass or in passes of so many rows."""
+        """Score the tokens of `scored_mask` of a batch under a model, in one pass or in passes of so many rows."""
         count, width = batch["completion_ids"].shape
         if rows_a_pass is None or rows_a_pass >= count:
             return self._one_pass(model, batch, entropies, router_loss)
@@ -69,7 +70,7 @@ class Scorer:
 
     def _one_pass(self, model: Any, batch: Mapping[str, Any], entropies: bool, router_loss: bool = False) -> Scores:
         ids, attention = whole_rows(batch)
-        sampled, base = sampled_mask(batch), without_wrappers(self._trainer, model)
+        scored, base = scored_mask(batch), without_wrappers(self._trainer, model)
         options: dict[str, Any] = {"compute_entropy": entropies}
         if router_loss:
             options["compute_aux_loss"] = True
@@ -78,12 +79,12 @@ class Scorer:
             call, (ids, seen) = model, self._pictures.inputs(ids, attention, batch["pictures"])
             options |= seen
         elif self.shares_prefixes:
-            call = PackedModel(model, base, torch.cat([batch["prompt_mask"], sampled], dim=1))
+            call = PackedModel(model, base, torch.cat([batch["prompt_mask"], scored], dim=1))
         else:
             call = with_positions(model, base, attention)
-        logprobs, spread, router = token_scores(self._trainer, call, ids, attention, sampled.shape[1], **options)
-        spread = None if spread is None else spread.masked_fill(~sampled, 0.0)
-        return Scores(logprobs.masked_fill(~sampled, 0.0), spread, router)
+        logprobs, spread, router = token_scores(self._trainer, call, ids, attention, scored.shape[1], **options)
+        spread = None if spread is None else spread.masked_fill(~scored, 0.0)
+        return Scores(logprobs.masked_fill(~scored, 0.0), spread, router)
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.rollout.teacher import corrections
 from ragen_trl.training import scoring
 from tests.support.ragen_trl import astar_runs
 from tests.support.ragen_trl.astar_runs import astar, draws, gradient
@@ -19,13 +22,13 @@ from tests.support.ragen_trl.equivalence import (
     played_in_turns,
     step,
 )
-from tests.support.ragen_trl.trainers import TOKENIZER, Spy, lottery, small_trainer, with_adapter
+from tests.support.ragen_trl.trainers import TOKENIZER, Spy, logged, lottery, small_trainer, with_adapter
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((advantage, {}) for advantage in CREDITS),
     ("group", {"loss_type": "dapo", "importance_sampling_level": "sequence"}),
     ("group", {"loss_type": "cispo", "epsilon_high": 5.0}),
-    ("group", {"beta": 0.5}),
+    ("group", {"beta": 0.5, "oracle_coef": 0.5}),
     ("gae", {"loss_type": "dapo"}),
     ("gigpo", {"loss_type": "dr_grpo"}),
     ("group", {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.1}),
@@ -64,6 +67,30 @@ def test_two_updates_on_one_rollout_do_not_depend_on_the_split(tmp_path: Path) -
     deviations = [run.state.log_history[1]["sampling/ratio_deviation_max"] for run in (whole, split)]
     assert deviations[0] > 1e-3  # the second is off-policy
     assert deviations[1] == pytest.approx(deviations[0], rel=1e-3)
+
+
+class Dropping(Spy):
+    """Its filter keeps nothing."""
+
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("options", [{}, {"window_turns": 1, "gradient_accumulation_steps": 2}], ids=str)
+def test_the_oracles_replies_are_learnt_where_the_filter_keeps_nothing(tmp_path: Path, options: Any) -> None:
+    """One turn of each episode, by the gradient of a slow loop; in the second of two updates the weight is half."""
+    options = {**STEP, "oracle_coef": 3.0, "entropy_coef": 0.0, **options}
+    trainer: Any = small_trainer(tmp_path, trainer=Dropping, **options)
+    moved = step(trainer)
+    random = np.random.default_rng([trainer.args.seed, 0, 1, 0])
+    lessons = [(told := corrections(one))[random.integers(len(told))] for one in trainer.played]
+    assert len({len(one.turns[0].prompt_ids) for one in lessons}) > 1  # of first and of second turns
+    tokens = sum(one.num_reply_tokens for one in lessons)
+    assert_same_step(gradient(lessons, [3.0 / tokens] * len(lessons)), moved)
+    trainer = small_trainer(tmp_path, trainer=Dropping, **{**options, "max_steps": 2, "learning_rate": 0.0})
+    trainer.train()
+    nll = logged(trainer, "oracle/nll")
+    assert logged(trainer, "loss") == pytest.approx([3.0 * nll[0], 1.5 * nll[1]], rel=1e-4)
 
 
 # Training on contexts of the last turns: rows as they were read, and the step of whole rows where they agree

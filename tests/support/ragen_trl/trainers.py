@@ -237,6 +237,10 @@ class Lottery(TextEnv):
         over = self.drawn == self.draws or bool(self.outcome_random.random() < 0.3)
         return "drawn", self.win * won, over, {"success": won, "action_is_effective": True}
 
+    def best_action(self, actions_left: int) -> str:
+        """Nothing is better than this."""
+        return "seven"
+
 
 class AnyReply(AgentTurns):
     """Takes whatever the model says as one action, so that an untrained model plays without penalties."""
