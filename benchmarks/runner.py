@@ -286,11 +286,12 @@ def agent_curve(summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
 
 def baselines_of(run: Run, root: Path) -> dict[str, Any]:
     """Random play and the oracle by evaluation, and the small model's warm start."""
-    if run.settings["kind"] == "agent":
-        path, key = root / run.folder / "result.json", "baselines"
-    else:
-        path, key = root / run.needs[-1].folder / "result.json", "evaluations"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))[key]
+    kind = run.settings["kind"]
+    holder = run.needs[-1] if kind == "run" else run
+    key = "baselines" if kind == "agent" else "evaluations"
+    found: dict[str, Any] = json.loads((root / holder.folder / "result.json").read_text(encoding="utf-8"))[key]
+    if run.needs and "seed" in run.needs[0].settings:  # a warm start for each seed is no baseline of all
+        found = {name: {key: each[key] for key in ("random", "oracle")} for name, each in found.items()}
     return found
 
 

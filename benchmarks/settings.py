@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +96,14 @@ def runs_of(question: Mapping[str, Any]) -> list[Run]:
     for name, game in question["games"].items():
         before = before_training(name, game)
         for variant in game["variants"]:
+            how = question["variants"][variant]
             for place, seed in enumerate([*game["seeds"], *game["more_seeds"].get(variant, ())]):
-                settings = training_settings(game, variant, question["variants"][variant], seed, before[0].folder)
+                if "drawn_warm_start" in how:  # its own, drawn like the seed
+                    before = before_training(name, _over(game, {"warm_start": _lesson(game, how)}), seed)
+                if how.get("only_warm_start"):
+                    places.append((place, replace(before[1], variant=variant, seed=seed)))
+                    continue
+                settings = training_settings(game, variant, how, seed, before[0].folder)
                 places.append((place, Run(name, variant, seed, settings, before)))
     return [run for _, run in sorted(places, key=lambda each: each[0])]
 
@@ -105,11 +111,17 @@ def runs_of(question: Mapping[str, Any]) -> list[Run]:
 # --- the small model ---
 
 
-def before_training(name: str, game: Mapping[str, Any]) -> tuple[Run, Run]:
-    """The warm start of a game, and what random play, the oracle and that model reach."""
+def _lesson(game: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    return {"options": {**game["warm_start"]["options"], **variant["drawn_warm_start"]}}
+
+
+def before_training(name: str, game: Mapping[str, Any], seed: int | None = None) -> tuple[Run, Run]:
+    """The warm start of a game, and what random play, the oracle and that model reach; without a seed it is 0."""
     lesson = {"env_kwargs": {}, **game["warm_start"]}
     play = {**game["play"], **lesson.pop("play", {})}
     settings = {"kind": "warm_start", "env": game["env"], "warm_start": lesson, "play": play}
+    if seed is not None:
+        settings["seed"] = seed
     learn = Run(name, "(warm start)", None, settings)
     shown = {key: game[key] for key in ("play", "evaluations", "episodes")}
     settings = {"kind": "baselines", "begins_with": learn.folder, **shown}

@@ -71,24 +71,29 @@ def main() -> None:
 
 
 def teach(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Make a warm start, with seed 0: ``FOLDER/model`` is there whole or not at all."""
-    lesson = settings["warm_start"]
+    """Make a warm start, with seed 0 where none is given: ``FOLDER/model`` is there whole or not at all."""
+    lesson, seed = settings["warm_start"], settings.get("seed", 0)
     args = StarPOConfig(
-        output_dir=str(folder / "model"), seed=0, **QUIET, **settings["play"], env_kwargs=lesson["env_kwargs"]
+        output_dir=str(folder / "model"), seed=seed, **QUIET, **settings["play"], env_kwargs=lesson["env_kwargs"]
     )
     config = WarmStartConfig(**lesson["options"])
     if lesson.get("lesson"):
         tokenizer, episodes = getattr(lessons, lesson["lesson"])(settings["env"], args, config)
     else:
         tokenizer, episodes = build_tiny_tokenizer(env=settings["env"]), None
-    model = build_tiny_model(tokenizer, 0, **lesson["model"])
+    model = build_tiny_model(tokenizer, seed, **lesson["model"])
     warm_start(model, tokenizer, settings["env"], args, config, folder / "model", episodes)
     return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
 
 def play_baselines(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The success of random play, the oracle and the warm start, which is also played greedily."""
-    model, args = folder.parent / settings["begins_with"] / "model", play_args(settings, folder)
+    """The success of random play, the oracle and the warm start, which is also played greedily.
+
+    ``end`` and ``spent`` are the warm start's, as if it were a run.
+    """
+    begins_with = folder.parent / settings["begins_with"]
+    model, args = begins_with / "model", play_args(settings, folder)
+    learnt = json.loads((begins_with / "result.json").read_text(encoding="utf-8"))
     found: dict[str, Any] = {}
     for name, evaluation in settings["evaluations"].items():
         make = maker(evaluation)
@@ -102,7 +107,8 @@ def play_baselines(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             player: figures(play_held_out(policy, make, args, settings["episodes"]))
             for player, policy in players.items()
         }
-    return {"evaluations": found}
+    end = {name: players["warm_start"] for name, players in found.items()}
+    return {"evaluations": found, "end": end, "spent": {"cpu_seconds": learnt["cpu_seconds_in_all"]}}
 
 
 def train(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:

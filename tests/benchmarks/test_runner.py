@@ -50,9 +50,9 @@ def test_every_option_is_one_of_its_configuration_and_every_committed_run_is_ask
     question = settings.read(name)
     runs = settings.runs_of(question)
     for run in (run for run in runs if run.seed == question["games"][run.game]["seeds"][0]):
-        known = {field.name for field in fields(getattr(ragen_trl, run.settings["config"]))}
-        assert {*run.settings["options"], *run.settings["play"]} <= known, run.name
-        assert hasattr(ragen_trl, run.settings["trainer"])
+        known = {field.name for field in fields(getattr(ragen_trl, run.settings.get("config", "StarPOConfig")))}
+        assert {*run.settings.get("options", ()), *run.settings["play"]} <= known, run.name
+        assert hasattr(ragen_trl, run.settings.get("trainer", "StarPOTrainer"))
         assert hasattr(lessons, run.needs[0].settings["warm_start"].get("lesson", "places"))
     committed = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     found = [run["digest"] for game in committed["games"].values() for run in runner.each_run(game)]
