@@ -28,7 +28,7 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
-from ragen_trl.algorithms.losses import aggregate, kl_penalty, policy_loss, sampler_ratio
+from ragen_trl.algorithms.losses import kl_penalty, policy_loss, sampler_ratio
 from ragen_trl.batching.batch import chosen_rows, sampled_mask, scored_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, warn_of_unlike_starts
@@ -622,8 +622,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if scores.router_loss is not None:
             loss = loss + self.router_aux_loss_coef * scores.router_loss * inputs["token_share"]
         if self.args.entropy_coef:
-            bonus = aggregate(scores.entropies, mask, "token_mean", inputs["step_tokens"])
-            loss = loss - self.args.entropy_coef * bonus
+            entropy = scores.entropies.masked_fill(~mask, 0.0).sum() / inputs["step_tokens"]
+            loss = loss - self.args.entropy_coef * entropy
         if self.args.oracle_coef:
             written = scored_mask(inputs) & ~mask
             weight = self.args.oracle_coef * (1 - self.state.global_step / self.state.max_steps)

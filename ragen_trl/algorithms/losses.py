@@ -268,37 +268,6 @@ def kl_penalty(
     return difference.square() / 2 if estimator == "k2" else torch.expm1(-difference) + difference
 
 
-def aggregate(
-    per_token: torch.Tensor,
-    mask: torch.Tensor,
-    mode: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"],
-    normaliser: torch.Tensor | float | None = None,
-) -> torch.Tensor:
-    """Reduce (B, T) losses to one number.
-
-    ``"token_mean"`` adds tokens up and divides by their number (DAPO), ``"seq_mean_token_mean"`` is the mean over
-    trajectories of each one's mean (GRPO, StarPO), ``"seq_mean_token_sum"`` of each one's sum.
-
-    Args:
-        per_token: (B, T).
-        mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
-        mode: See above.
-        normaliser: Tokens (``"token_mean"``) or trajectories of the whole batch; unset: those in ``mask``.
-
-    Raises:
-        ValueError: If the shapes differ, which would broadcast.
-    """
-    if per_token.shape != mask.shape:
-        raise ValueError(f"per_token has shape {tuple(per_token.shape)} and mask {tuple(mask.shape)}; both are (B, T)")
-    used = mask.bool()
-    lengths = used.sum(dim=1)  # (B,)
-    sums = per_token.masked_fill(~used, 0.0).sum(dim=1)  # (B,)
-    if mode == "seq_mean_token_mean":
-        sums = sums / lengths.clamp(min=1)
-    count = lengths.sum() if mode == "token_mean" else (lengths > 0).sum()
-    return sums.sum() / (count.clamp(min=1) if normaliser is None else normaliser)
-
-
 def regression_loss(
     logprobs: torch.Tensor,
     ref_logprobs: torch.Tensor,

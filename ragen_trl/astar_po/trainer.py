@@ -16,7 +16,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from ragen_trl.algorithms.losses import aggregate, kl_penalty, regression_loss, sums_of_others
+from ragen_trl.algorithms.losses import kl_penalty, regression_loss, sums_of_others
 from ragen_trl.astar_po.reference_values import (
     NothingToLearnError,
     ReferenceSamples,
@@ -194,7 +194,7 @@ class AStarPOTrainer(StarPOTrainer):
             # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
             kl = kl_penalty(logprobs.masked_fill(~mask, 0.0), reference.masked_fill(~mask, 0.0), "k3")
             unit = 1.0 if args.loss_scale == "unit" else 2 * args.beta2
-            loss = loss + unit * args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
+            loss = loss + unit * args.kl_coef * kl.sum() / inputs["step_tokens"]
         return loss
 
     # Refreshes, start states and checkpoints

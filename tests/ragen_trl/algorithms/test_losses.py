@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ragen_trl.algorithms.losses import (
-    aggregate,
     clipped_surrogate,
     kl_penalty,
     regression_loss,
@@ -16,7 +15,6 @@ from ragen_trl.algorithms.losses import (
 )
 from tests.support.ragen_trl.trainers import double
 
-MODES = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"]
 MASK = torch.tensor([[1, 1, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 1, 0]])
 
 
@@ -52,14 +50,6 @@ def test_k3_keeps_its_digits_near_the_reference() -> None:
     """Regression: exp(-d) - 1 + d loses all digits to rounding where d²/2 is below the precision of 1."""
     near = torch.tensor(1e-4, dtype=torch.float32)
     assert kl_penalty(near, torch.zeros(()), "k3").item() == pytest.approx(5e-9, rel=0.5)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_filler_rows_and_nonsense_behind_the_mask_change_no_aggregate(mode: Any) -> None:
-    losses = random(4, 6)
-    padded = torch.cat([losses.masked_fill(MASK == 0, math.nan), double([[math.inf] * 6])])
-    mask = torch.cat([MASK, torch.zeros(1, 6, dtype=MASK.dtype)])
-    assert aggregate(padded, mask, mode) == aggregate(losses, MASK, mode)
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3, 1), (3, 3, 4), (1, 4)])

@@ -11,7 +11,7 @@ import torch
 from ragen_trl.algorithms.advantages import group_advantages, whiten
 from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
 from ragen_trl.algorithms.gae import bi_level_gae, gae
-from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty, regression_loss
+from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty, policy_loss, regression_loss
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.monitoring.alerts import variance_gone
@@ -183,12 +183,18 @@ def surrogate_of_trajectories(inputs: Values, expected: Values) -> Values:
 
 
 def aggregates(losses: torch.Tensor, mask: torch.Tensor, expected: Values) -> dict[str, torch.Tensor]:
-    found = {
-        mode: aggregate(losses, mask, mode) for mode in ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum")
-    }
+    """Each kind of loss of tokens whose ratio is 1, so a token's loss is its advantage times -1."""
+
+    def reduced(kind: Any, longest: int | None = None) -> torch.Tensor:
+        ones = torch.ones_like(losses)
+        tokens, rows = mask.sum(), len(losses)
+        return policy_loss(ones, ones, -losses, mask.bool(), ones[:, 0], tokens, rows, kind, longest=longest).loss
+
+    kinds = {"token_mean": "dapo", "seq_mean_token_mean": "grpo", "seq_mean_token_sum": "dr_grpo"}
+    found = {mode: reduced(kind, longest=1) for mode, kind in kinds.items()}
     for name in expected:
         if length := re.fullmatch(r"dr_grpo_(?:const_)?L(\d+)", name):
-            found[name] = aggregate(losses, mask, "seq_mean_token_sum") / int(length[1])
+            found[name] = reduced("dr_grpo", int(length[1]))
     return found
 
 
