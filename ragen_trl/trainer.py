@@ -369,11 +369,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         done = self.state.global_step >= max_steps  # where Transformers would take one more step
         return (prepared[0], torch.utils.data.DataLoader([])) if done else prepared
 
-    @property
-    def rollouts_before(self) -> int:
-        """Rollouts before the present one."""
-        return int(self.state.global_step // self.args.steps_per_rollout)
-
     def _prepare_inputs(self, generation_batch: list[dict[str, Any]]) -> dict[str, Any]:
         """The next micro-batch. TRL hands over the rows of its rollout with each, repeated within groups."""
         if not self._to_come:
@@ -520,7 +515,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout (``attempt`` from 1), repeated within groups as TRL repeats them."""
-        rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
+        rollouts_before = self.state.global_step // self.args.steps_per_rollout
+        rows = self._tasks.refill_rows(rollouts_before, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
@@ -568,14 +564,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if corrects:
             old, sampled, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], sampled_mask(batch)
             low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
-            kind, owners = args.vllm_importance_sampling_mode, batch["trajectory"]
-            ratio = sampler_ratio(old, sampled, mask, kind, low, high, owners)
-            unbounded = sampler_ratio(old, sampled, mask, kind, sequences=owners)
+            ratio, beyond = sampler_ratio(old, sampled, mask, args.vllm_importance_sampling_mode, low, high)
             batch["importance_sampling_ratio"] = ratio
-            gaps, cut = (old - sampled).abs(), (ratio != unbounded).float()
+            columns = {"sampling/importance_sampling_ratio/mean": ratio, "sampling/ratio_cut_share": beyond.float()}
+            self._means.add(columns, mask)
+            gaps = (old - sampled).abs()
             self._means.add({"sampling/sampling_logp_difference/mean": gaps}, mask & ~gaps.isnan())
-            columns = {"sampling/importance_sampling_ratio/mean": ratio, "sampling/ratio_cut_share": cut}
-            self._means.add(columns, mask if ratio.shape == mask.shape else mask.any(dim=1, keepdim=True))
         if self.reference is not None:
             with self.reference.model() as model:
                 batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
@@ -657,13 +651,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return 0.0
         return math.inf if self.top_k else -math.log(self.top_p)
 
-    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> None:
         """Compare with the sampler, by each process's results of `measure_gap`; may raise `SamplerMismatchError`."""
         gap, model = Gap.of(self.accelerator.gather(parts)), self.accelerator.unwrap_model(self.model)
         name = f"{model.config.name_or_path or 'a model in memory'} ({model.config.model_type})"
         allowed = tolerance_of(model, self.accelerator.mixed_precision, self.args)
         check_gap(gap, allowed, name, self.args.sampler_check == "stop")
-        return gap
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)

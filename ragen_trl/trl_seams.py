@@ -15,7 +15,6 @@ TRL has a new minor version every one to two weeks. A version that was not teste
 """
 
 import inspect
-import logging
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,8 +27,6 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 from ragen_trl.errors import UserError
-
-logger = logging.getLogger(__name__)
 
 TESTED = ("1.15", "1.16")
 """Minor versions of TRL that ``make test-versions`` runs."""
@@ -46,12 +43,8 @@ _ATTRIBUTES = ("_pending_metrics", "_pending_extra_logs", "_metrics", "_logs", "
 
 
 def check_seams(trainer: GRPOTrainer) -> None:
-    """Raise `UserError` if this TRL has moved a seam; says once that a version was not tested.
-
-    Call it when TRL's own constructor is through.
-    """
-    tested = ", ".join(TESTED)
-    remedy = f"install a tested version ({tested}), or a newer ragen-trl"
+    """Raise `UserError` if this TRL has moved a seam; call it when TRL's own constructor is through."""
+    remedy = f"install a tested version ({', '.join(TESTED)}), or a newer ragen-trl"
     for name, parameters in _METHODS.items():
         method = getattr(GRPOTrainer, name, None)
         known = inspect.signature(method).parameters if callable(method) else {}
@@ -64,8 +57,6 @@ def check_seams(trainer: GRPOTrainer) -> None:
     for name in _OF_TRANSFORMERS:
         if not hasattr(Trainer, name):
             raise UserError(f"Transformers {transformers.__version__} has no Trainer.{name}; install an older version")
-    if not trl.__version__.startswith(tuple(f"{one}." for one in TESTED)):
-        logger.info("TRL %s was not tested here, as %s were; nothing that is needed has moved", trl.__version__, tested)
 
 
 def token_scores(

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from ragen_trl.algorithms.filtering import ZERO_STD, as_groups, std_of_known
+from ragen_trl.algorithms.filtering import ZERO_STD, std_of_known
 from ragen_trl.system.float64 import float64_tensor, in_float64
 
 
@@ -35,14 +35,11 @@ def group_advantages(
     Returns:
         (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding, and for NaN.
 
-    Raises:
-        ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
-
     Example:
         >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]), 4, "leave_one_out", "none")
         tensor([ 1.0000, -0.3333, -0.3333, -0.3333])
     """
-    groups = as_groups(returns, group_size)
+    groups = returns.reshape(-1, group_size)
     known = ~groups.isnan()
     count, largest = known.sum(dim=1, keepdim=True), groups.nan_to_num(nan=0.0).abs().amax(dim=1, keepdim=True)
     centred = (groups - groups.nanmean(dim=1, keepdim=True)).masked_fill(~known, 0.0)

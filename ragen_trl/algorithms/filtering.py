@@ -16,9 +16,9 @@ def group_std(returns: torch.Tensor, group_size: int) -> torch.Tensor:
     """(P,) sample standard deviation (ddof 1) of each group's (P · G,) raw returns, groups contiguous.
 
     An episode without an outcome (NaN) is left out; exactly 0 where the spread is only rounding, or fewer than two are
-    left. `ValueError` as of `as_groups`.
+    left.
     """
-    groups = as_groups(returns, group_size)
+    groups = returns.reshape(-1, group_size)
     std = std_of_known(groups, dim=1).squeeze(1)
     scale = groups.nan_to_num(nan=0.0).abs().amax(dim=1).clamp(min=1.0)
     return torch.where(std <= ZERO_STD * scale, torch.zeros_like(std), std)
@@ -76,12 +76,3 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
     before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)[:-1]])  # (P,) what all higher scores add up to
     wanted = scores.sum() * (mass - 1e-9) - eps  # 0.07 · 100 is 7.000000000000001 in floating point
     return sorted(order[before < wanted].tolist())  # before a score of 0 lies the whole sum
-
-
-def as_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
-    """(P · G,) → (P, G); ``ValueError`` if ``group_size`` is under 2 or does not divide the number of returns."""
-    if group_size < 2:
-        raise ValueError(f"group_size is {group_size}; a group needs at least 2 trajectories to be compared")
-    if returns.numel() % group_size:
-        raise ValueError(f"{returns.numel()} returns do not divide into groups of {group_size}")
-    return returns.reshape(-1, group_size)

@@ -68,7 +68,7 @@ def policy_loss(
         epsilon_high: Clip above 1; the bound itself with ``"cispo"``.
         dual_clip: Bound of the ratio where the advantage is negative; ``None``: none.
         ratios_of: ``"sequence"``: ratios of whole trajectories, one row each, see `sequence_log_ratios`.
-        sampler_ratio: (B, T) or (B, 1) c, the correction for a sampler that is not the policy.
+        sampler_ratio: (B, T) c, the correction for a sampler that is not the policy.
         ref_logprobs: (B, T) log-probabilities under the reference; not read where ``beta`` is 0.
         beta: Weight of the KL to the reference.
         unbiased_kl: Multiply k3 by the ratio, so its gradient is the gradient of KL(π ‖ π_ref).
@@ -155,12 +155,6 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
-def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
-    """(B,) what the other rows of each row's sequence add up to; ``sequences`` (B,) has the index of each row's."""
-    totals = row_sums.new_zeros(int(sequences.max()) + 1 if len(sequences) else 0)
-    return totals.index_add(0, sequences, row_sums)[sequences] - row_sums
-
-
 def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     r"""(B, T) logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
 
@@ -183,33 +177,26 @@ def sampler_ratio(
     mode: str,
     low: float | None = None,
     high: float | None = None,
-    sequences: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor]:
     r"""TRL's importance ratio of the policy that is trained to the one that sampled (vLLM), cut off at bounds.
 
-    .. math:: w_t = \frac{\pi_{old}(y_t)}{\pi_{sampler}(y_t)}, \quad w = \prod_{t:\,m_t = 1} w_t
+    .. math:: w_t = \pi_{old}(y_t) / \pi_{sampler}(y_t)
 
     Args:
         trained: (B, T) log-probabilities as the trainer computes them, nats.
         sampled: (B, T) the same as the sampler gave them. NaN, for a token that it could not score, is no correction.
         mask: (B, T), 1 at sampled tokens.
-        mode: "token_" or "sequence_", the ratio of each token or of each row, and then "truncate" or "mask": ratios out
-            of bounds are moved to them, or are 0.
+        mode: "token_truncate" or "token_mask": ratios out of bounds are moved to them, or are 0.
         low: Lower bound; ``None``: none.
         high: Upper bound; ``None``: none.
-        sequences: (B,) for rows that are parts of sequences: the index of each row's sequence, whose ratio it then has.
 
     Returns:
-        (B, T) for tokens, (B, 1) for rows; 1 at environment tokens.
+        (B, T) ratios, 1 at environment tokens, and (B, T) bool, where a bound was passed.
     """
-    level, treatment = mode.split("_")
-    difference = ((trained - sampled) * mask).nan_to_num(nan=0.0)
-    if level == "sequence":
-        total = difference.sum(dim=1)
-        difference = (total if sequences is None else total + sums_of_others(total, sequences))[:, None]
-    ratio = difference.exp()
+    ratio = ((trained - sampled) * mask).nan_to_num(nan=0.0).exp()
     bounded = ratio.clamp(low, high) if (low, high) != (None, None) else ratio
-    return bounded if treatment == "truncate" else ratio.masked_fill(ratio != bounded, 0.0)
+    beyond = ratio != bounded
+    return bounded if mode == "token_truncate" else ratio.masked_fill(beyond, 0.0), beyond
 
 
 def value_loss(

@@ -16,7 +16,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from ragen_trl.algorithms.losses import kl_penalty, regression_loss, sums_of_others
+from ragen_trl.algorithms.losses import kl_penalty, regression_loss
 from ragen_trl.astar_po.reference_values import (
     NothingToLearnError,
     ReferenceSamples,
@@ -194,7 +194,7 @@ class AStarPOTrainer(StarPOTrainer):
             # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
             kl = kl_penalty(logprobs.masked_fill(~mask, 0.0), reference.masked_fill(~mask, 0.0), "k3")
             unit = 1.0 if args.loss_scale == "unit" else 2 * args.beta2
-            loss = loss + unit * args.kl_coef * kl.sum() / inputs["step_tokens"]
+            loss = loss + unit * args.kl_coef * (kl.sum() / inputs["step_tokens"])
         return loss
 
     # Refreshes, start states and checkpoints
@@ -238,7 +238,9 @@ class AStarPOTrainer(StarPOTrainer):
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
             now = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
-            batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
+            sums, owners = differences.sum(dim=1), batch["trajectory"]
+            totals = sums.new_zeros(int(owners.max()) + 1).index_add(0, owners, sums)
+            batch["others_log_ratio"] = totals[owners] - sums
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, its key, and the reference if a refresh changed it or may do so, before a rollback."""

@@ -160,7 +160,7 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
     for key in _PROMPT_KEYS:
         cut[key] = batch[key][:, batch[key].shape[1] - prompt :]
     for key in _COMPLETION_KEYS:
-        if key in batch and batch[key].ndim == 2 and batch[key].shape[1] > 1:  # (B,), (B, 1): whole sequences
+        if key in batch and batch[key].ndim == 2:  # advantages may be (B,)
             cut[key] = batch[key][:, :completion]
     return cut
 

@@ -34,7 +34,6 @@ from ragen_trl.evaluation.players import EvalPlan, api_name
 from ragen_trl.rollout.environments import EnvSpec, load_play_options, make_turns
 from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.processes import launched
-from ragen_trl.training.checks import check_loss_type
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
@@ -110,7 +109,6 @@ def parse(given: Mapping[str, Any], words: Sequence[str], *classes: Any) -> tupl
         parser.set_defaults(ddp_timeout=86_400)
     parsed, options = parser.read(words)
     args = parsed[-1]
-    check_loss_type(args)
     if isinstance(parsed[0], RunArguments) and parsed[0].eval_env_kwargs is None:
         parsed[0].eval_env_kwargs = evaluation_kwargs(env, args.env_kwargs or {}) or None
     check_env(env, args)

@@ -194,8 +194,8 @@ class CriticOptions:
 class TrainingOptions:
     """How a policy learns: what `StarPOConfig` adds to TRL's ``GRPOConfig``, and TRL's options with other defaults."""
 
-    loss_type: str = option(
-        "grpo", "'grpo' is StarPO's: mean over trajectories of the token mean. TRL's: 'dapo', 'dr_grpo', 'cispo'."
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "cispo"] = option(
+        "grpo", "'grpo' is StarPO's: mean over trajectories of the token mean; the others are TRL's."
     )
     bf16: bool | None = option(None, "Mixed precision in bfloat16; unset: on where the hardware has it.")
     dataloader_pin_memory: bool | None = option(None, "As in transformers; unset: where there is a GPU.")
@@ -218,8 +218,8 @@ class TrainingOptions:
     log_kl: bool = option(False, "With beta 0: log the KL (k3) to the policy as it was, for one more forward pass.")
     entropy_coef: float = option(0.001, "Weight of the mean entropy over sampled tokens (nats).", "[0, inf)")
     delta: float | None = option(3.0, "Dual clip: bound of the ratio where the advantage is negative.", "(1, inf)")
-    vllm_importance_sampling_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
-        option("token_truncate", "Correction for what vLLM computes differently; TRL's own default drops trajectories.")
+    vllm_importance_sampling_mode: Literal["token_truncate", "token_mask"] = option(
+        "token_truncate", "Correction for what vLLM computes differently; TRL's own default drops trajectories."
     )
     disable_dropout: bool = option(True, "Always on: replies are scored in the network that sampled them.")
     sampler_check: Literal["stop", "warn"] = option(

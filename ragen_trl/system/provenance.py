@@ -5,9 +5,8 @@ import platform
 import re
 import shlex
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def provenance() -> dict[str, Any]:
         "command": re.sub(r"(--\w*token)[ =]\S+", r"\1 SECRET", command),
         "commit": commit_of(Path(__file__)),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "machine": {
             "cpus": os.cpu_count(),
             "threads": torch.get_num_threads(),
@@ -35,11 +34,3 @@ def provenance() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.machine()}",
         },
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

@@ -3,13 +3,12 @@
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeAlias, get_args
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from transformers import PreTrainedModel
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from ragen_trl.algorithms.losses import Kind
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.rollout.interfaces import Start
@@ -28,7 +27,7 @@ _AFTER_NOT_FINITE = (
 
 
 def own_arguments(kind: Any, args: Any) -> StarPOConfig:
-    """A copy of a trainer's configuration; `OptionError` if it is none, of another trainer, or of an unknown loss."""
+    """A copy of a trainer's configuration; `OptionError` if it is none, or of another trainer."""
     if not isinstance(args, kind.config_class):
         given, wanted = f"a {type(args).__name__}", kind.config_class.__name__
         raise OptionError(f"args is {given}; pass a {wanted}, which says where the run goes and how it plays")
@@ -37,19 +36,12 @@ def own_arguments(kind: Any, args: Any) -> StarPOConfig:
             f"args is a {type(args).__name__}, most of whose options {kind.__name__} does not read; make a "
             f"{args._trainer} with it"
         )
-    check_loss_type(args)
     own = copy.copy(args)
     for name, value in vars(args).items():
         if isinstance(value, dict | list):
             setattr(own, name, copy.deepcopy(value))
     use_one_device(own)
     return own
-
-
-def check_loss_type(args: StarPOConfig) -> None:
-    """Raise `OptionError` unless `losses.policy_loss` knows the loss that the options name."""
-    if args.loss_type not in get_args(Kind):
-        raise OptionError(f"loss_type is {args.loss_type!r}; choose one of {', '.join(get_args(Kind))}")
 
 
 def environment_return(episode_return: list[float], **_: Any) -> list[float]:
@@ -107,11 +99,9 @@ def check_launch(trainer: Any) -> None:
 
 def check_played(trajectories: Any, starts: Sequence[Start]) -> None:
     """Raise `UserError` unless ``rollout`` returned one trajectory per start, in their order."""
-    if not isinstance(trajectories, Sequence) or len(trajectories) != len(starts):
-        raise UserError(f"rollout returned something else than a list of {len(starts)} trajectories, one per start")
     played, asked = [one.seed for one in trajectories], [start.seed for start in starts]
     if played != asked:
-        raise UserError(f"rollout returned seeds {played}, where the starts have {asked}; return them in that order")
+        raise UserError(f"rollout returned seeds {played}; return one trajectory per start, in their order: {asked}")
 
 
 def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:

@@ -100,13 +100,13 @@ CASES = [
     ("token_truncate", 1.0, 2.5, [[2.0, 1.0, 2.5], [1.0, 2.5, 1.0]]),
     ("token_mask", 1.0, 2.5, [[2.0, 0.0, 0.0], [1.0, 0.0, 1.0]]),
     ("token_mask", None, None, [[2.0, 0.5, 8.0], [1.0, 3.0, 1.0]]),
-    ("sequence_truncate", None, 5.0, [[5.0], [3.0]]),
-    ("sequence_mask", 1.0, 5.0, [[0.0], [3.0]]),
 ]
 
 
 @pytest.mark.parametrize(("mode", "low", "high", "expected"), CASES)
 def test_ratios_by_hand(mode: str, low: float | None, high: float | None, expected: list[list[float]]) -> None:
     sampled = torch.full((2, 3), -1.5)
-    found = sampler_ratio(sampled + DIFFERENCES, sampled, SAMPLED, mode, low, high)
+    found, beyond = sampler_ratio(sampled + DIFFERENCES, sampled, SAMPLED, mode, low, high)
     torch.testing.assert_close(found, torch.tensor(expected))
+    unbounded, _ = sampler_ratio(sampled + DIFFERENCES, sampled, SAMPLED, mode)
+    assert torch.equal(beyond, found != unbounded)

@@ -26,7 +26,6 @@ def three_rows() -> dict[str, Any]:
         "completion_mask": torch.tensor([[1] * n + [0] * (4 - n) for n in completions]),
         "tool_mask": torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]),
         "old_per_token_logps": -torch.arange(12.0).reshape(3, 4),
-        "importance_sampling_ratio": torch.tensor([[0.5], [1.0], [1.5]]),
         "advantages": torch.tensor([1.0, 2.0, 3.0]),
         "num_items_in_batch": torch.tensor(7),
     }
@@ -42,7 +41,6 @@ def test_selected_rows_are_cut_to_their_longest() -> None:
     assert shorter["completion_ids"].tolist() == [[12, 0], [22, 22]]
     assert shorter["tool_mask"].shape == shorter["completion_mask"].shape == (2, 2)
     assert shorter["old_per_token_logps"].tolist() == [[-4, -5], [-8, -9]]
-    assert shorter["importance_sampling_ratio"].tolist() == [[1.0], [1.5]]  # of whole sequences
     assert shorter["num_items_in_batch"].item() == 7
 
 
