@@ -436,8 +436,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         ]
         played = self._played(rows, starts, self._teacher)
         seconds = time.perf_counter() - began
+        rollout, logged = self._rewarded(rows, played, self.num_generations)
         known = self._tasks.metric_names[: len(self._tasks.specs)]
-        rollout, logged = self._rewarded(rows, played, self.num_generations, known)
         figures = metrics.rollout_figures(rollout, known, self.reward_func_names, self.args.scale_rewards)
         if not attempt:
             checks.check_failures(played, figures["rollout/env_failures"], len(rollout.summaries))
@@ -463,7 +463,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return played
 
     def _play_together(
-        self, rows: Sequence[Mapping[str, Any]], starts: Sequence[Start], names: Sequence[str]
+        self, rows: Sequence[Mapping[str, Any]], starts: Sequence[Start]
     ) -> tuple[RolloutBatch, dict[str, float]]:
         """Play rows that all processes know, each its share; the first comes again where a process would have fewer.
 
@@ -475,10 +475,10 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         padded = [*range(len(rows)), *[0] * (local * processes - len(rows))]
         own = padded[self.accelerator.process_index * local :][:local]
         mine = [rows[place] for place in own]
-        return self._rewarded(mine, self._played(mine, [starts[place] for place in own]), 1, names)
+        return self._rewarded(mine, self._played(mine, [starts[place] for place in own]), 1)
 
     def _rewarded(
-        self, rows: Sequence[Mapping[str, Any]], played: list[Trajectory], group_size: int, names: Sequence[str]
+        self, rows: Sequence[Mapping[str, Any]], played: list[Trajectory], group_size: int
     ) -> tuple[RolloutBatch, dict[str, float]]:
         """What was played with the rewards of all functions, and what these functions logged.
 
@@ -496,7 +496,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         rewards, logged = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
         if not bool(torch.isfinite(rewards[:, 0]).all()) or bool(rewards.isinf().any()):
             raise ValueError(f"the environment and reward functions paid {rewards.tolist()}; rewards must be finite")
-        pairs = [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
+        names, pairs = self._tasks.metric_names, [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
         warn_of_unlike_starts(summaries)
         # An episode whose environment failed says nothing about the policy: it has no outcome.
@@ -705,14 +705,14 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         size = self.num_generations_eval
         rows = [dict(row) for row in dataset for _ in range(size)]
         given = [reset_options(row) for row in rows]
-        names, parts = self._tasks.metric_names, list[RolloutBatch]()
+        parts = list[RolloutBatch]()
         for first in range(0, len(rows), at_once):
             places = range(first, min(first + at_once, len(rows)))
             starts = [
                 Start.drawn(rows[place]["seed"], [self.args.seed, False, 0, rows[place]["seed"], place], given[place])
                 for place in places
             ]
-            part, logged = self._play_together([rows[place] for place in places], starts, names)
+            part, logged = self._play_together([rows[place] for place in places], starts)
             self.record("eval", logged)
             last = part.trajectories
             shown = {"ranks": part.ranks, "rewards": part.rewards, "summaries": part.summaries}
@@ -720,7 +720,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             parts.append(replace(part, trajectories=[], **once))
         rollout = replace(RolloutBatch.joined(parts), group_size=size)
         checks.check_failures(last, sum(one.failed for one in rollout.summaries), len(rollout.summaries))
-        figures = metrics.rollout_figures(rollout, names, self.reward_func_names, self.args.scale_rewards)
+        names, functions = self._tasks.metric_names, self.reward_func_names
+        figures = metrics.rollout_figures(rollout, names, functions, self.args.scale_rewards)
         return {**figures, "runtime": time.perf_counter() - began}
 
     # Checkpoints and saved models

@@ -142,7 +142,7 @@ class AStarPOTrainer(StarPOTrainer):
             for (seed, index), row in zip(requests, rows, strict=True)
         ]
         with self.reference.model() as model:
-            rollout, _ = self._play_together(rows, starts, self._tasks.names)
+            rollout, _ = self._play_together(rows, starts)
             if not self._reference_is_checked:  # by one pass of rows from all over, before hours of play
                 self._reference_is_checked = True
                 played, count = rollout.trajectories, self.args.per_device_train_batch_size
@@ -231,11 +231,10 @@ class AStarPOTrainer(StarPOTrainer):
         return super()._play(found, attempt)
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
-        rows_a_pass = self.args.per_device_train_batch_size
-        with self.reference.model() as model:
-            batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
+        super()._add_scores(batch)
         if batch["parted"]:
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
+            rows_a_pass = self.args.per_device_train_batch_size
             now = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
             sums, owners = differences.sum(dim=1), batch["trajectory"]

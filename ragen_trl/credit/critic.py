@@ -20,11 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from peft import PeftModel
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -35,15 +31,7 @@ from ragen_trl.batching.shared_prefixes import pass_order, share_prefixes
 from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies.model_calls import additive_mask, unwrapped
 from ragen_trl.system.atomic import reading, replacing
-from ragen_trl.system.shards import (
-    divide_by_layer,
-    equalise,
-    is_divided,
-    part,
-    part_of,
-    whole,
-    whole_on_first,
-)
+from ragen_trl.system.shards import divide_by_layer, equalise, is_divided, part, part_of, whole, whole_on_first
 from ragen_trl.trajectory import Trajectory, Turn
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
