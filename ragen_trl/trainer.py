@@ -496,7 +496,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         rewards, logged = trl_seams.rewards_by_function(self, given, prompts, completions, ids)
         if not bool(torch.isfinite(rewards[:, 0]).all()) or bool(rewards.isinf().any()):
             raise ValueError(f"the environment and reward functions paid {rewards.tolist()}; rewards must be finite")
-        names, pairs = self._tasks.metric_names, [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
+        names = self._tasks.metric_names
+        pairs = [(one, row["env_index"]) for one, row in zip(played, rows, strict=True)]
         summaries = gather_object([TrajectorySummary.of(one, names[task], task) for one, task in pairs])
         warn_of_unlike_starts(summaries)
         # An episode whose environment failed says nothing about the policy: it has no outcome.

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,27 +40,12 @@ class NothingToLearnError(UserError, ValueError):
 
 
 @dataclass(frozen=True)
-class StartValue:
-    """The value of one start state, from so many samples.
-
-    ``mean`` is the mean return; ``value`` V*, between the mean and the largest return, and ``std_error`` its standard
-    error, shrunk towards the spread over all starts, above 0 for equal returns too. ``zero_variance``: all returns are
-    equal up to rounding, so there is nothing to learn.
-    """
-
-    samples: int
-    mean: float
-    value: float
-    std_error: float
-    zero_variance: bool
-
-
-@dataclass(frozen=True)
 class ReferenceValues:
     """V* of all start states, and how well the reference policy plays.
 
     Attributes:
-        starts: Start seed → its value, in the order of the given seeds.
+        starts: Start seed → V*, between its mean and its largest return, in the order of the given seeds.
+        trainable: The starts from which returns differ by more than rounding; the others teach nothing.
         episodes: Number of episodes that these values are estimated from, of which ``played`` were not in the cache.
         success: Success rate over the first samples of every start, with ``success_low`` and ``success_high``, its 95 %
             interval (`rate_interval`).
@@ -69,7 +53,8 @@ class ReferenceValues:
         beta1: β₁ in units of the return: the option times ``return_range``.
     """
 
-    starts: Mapping[int, StartValue]
+    starts: Mapping[int, float]
+    trainable: list[int]
     episodes: int
     played: int
     success: float
@@ -81,13 +66,7 @@ class ReferenceValues:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "ReferenceValues":
         """From what ``dataclasses.asdict`` gives, also if it has gone through JSON, where seeds are strings."""
-        starts = {int(seed): StartValue(**start) for seed, start in fields["starts"].items()}
-        return cls(**{**fields, "starts": starts})
-
-    @cached_property
-    def trainable(self) -> list[int]:
-        """Start seeds from which the reference's returns differ, in order."""
-        return [seed for seed, start in self.starts.items() if not start.zero_variance]
+        return cls(**{**fields, "starts": {int(seed): float(value) for seed, value in fields["starts"].items()}})
 
     def in_words(self) -> str:
         """One line: success of the reference, episodes (and how many were played now), trainable start states."""
@@ -99,8 +78,7 @@ class ReferenceValues:
 
     def summary(self) -> dict[str, float]:
         """Figures of all start states together, for logs and JSON."""
-        figures = {name: value for name, value in asdict(self).items() if name != "starts"}
-        return {**figures, "starts": len(self.starts), "trainable": len(self.trainable)}
+        return {**asdict(self), "starts": len(self.starts), "trainable": len(self.trainable)}
 
 
 class ValueCache:
@@ -245,18 +223,10 @@ def estimate_values(
             "does, nor where all episodes of a start state earn the same: warm-start the model on the oracle's play, "
             "make the environment easier, take other start states, or raise the temperature or max_reference_samples"
         )
-    starts = {
-        seed: StartValue(
-            samples=len(found[seed]),
-            mean=of_start.mean().item(),
-            value=soft_value(of_start, beta1).item(),
-            std_error=errors[seed],
-            zero_variance=not _has_spread(of_start),
-        )
-        for seed, of_start in returns.items()
-    }
-    played = samples.num_played - played_before
-    return ReferenceValues(starts, pool.numel(), played, sum(successes) / sum(sizes), low, high, scale, beta1)
+    starts = {seed: soft_value(of_start, beta1).item() for seed, of_start in returns.items()}
+    trainable = [seed for seed, of_start in returns.items() if _has_spread(of_start)]
+    played, success = samples.num_played - played_before, sum(successes) / sum(sizes)
+    return ReferenceValues(starts, trainable, pool.numel(), played, success, low, high, scale, beta1)
 
 
 def _has_spread(returns: torch.Tensor) -> bool:

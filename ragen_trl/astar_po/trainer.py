@@ -158,7 +158,7 @@ class AStarPOTrainer(StarPOTrainer):
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
         returns = rollout.returns
         known = [self.values[summary.task] for summary in rollout.summaries]
-        of_starts = [values.starts[one.seed].value for values, one in zip(known, rollout.summaries, strict=True)]
+        of_starts = [values.starts[one.seed] for values, one in zip(known, rollout.summaries, strict=True)]
         units = returns.new_tensor([values.return_range for values in known])
         soft_values = returns.new_tensor(of_starts)
         advantages = (returns - soft_values) / units
@@ -223,7 +223,7 @@ class AStarPOTrainer(StarPOTrainer):
         for place, row in enumerate(rows, self.accelerator.process_index * len(rows)):
             task, seed = row["env_index"], row["seed"]
             values = self.values[task]
-            if values.starts[seed].zero_variance:
+            if seed not in values.trainable:
                 group = place // self.num_generations
                 entropy = [self.args.seed, self.state.global_step, 0, group, seed]
                 row = self._tasks.row(task, int(np.random.default_rng(entropy).choice(values.trainable)))

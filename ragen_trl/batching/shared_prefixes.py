@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,13 +61,6 @@ class PackedRows:
         return torch.cat([values, values.new_zeros(1)])[self.index]
 
 
-class _Tree(NamedTuple):
-    ids: NDArray[np.int64]  # (places,)
-    positions: NDArray[np.int64]
-    last: NDArray[np.int64]
-    paths: list[NDArray[np.int64]]  # the places of each row's tokens
-
-
 def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Tensor, hidden_size: int) -> PackedRows:
     """Store rows as prefix trees.
 
@@ -93,26 +86,21 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
         _tree(sorted_texts[span.start : span.stop], [0, *shared[span.start + 1 : span.stop]])
         for span in _cheapest_trees(lengths, shared, hidden_size)
     ]
-    longest = max(len(tree.ids) for tree in trees)
-    paths = [
-        path + number * longest for number, tree in enumerate(trees) for path in tree.paths
-    ]  # of sorted rows, as indices of N · L
+    longest = max(places.shape[1] for places, _ in trees)
+    column = np.tile(np.arange(longest), (len(trees), 1))  # padding goes on counting: a reset would mean a new sequence
+    stored, paths = np.stack([np.zeros_like(column), column, column]), []
+    for number, (places, of_rows) in enumerate(trees):
+        stored[:, number, : places.shape[1]] = places
+        paths += [path + number * longest for path in of_rows]  # of sorted rows, as indices of N · L
     before = np.concatenate([path[asked[row] - 1] for row, path in zip(order, paths, strict=True)])
     after = np.concatenate([tokens[row, columns[row][asked[row]]] for row in order])
     pairs, inverse = np.unique(np.stack([before, after]), axis=1, return_inverse=True)
     index = np.full(tokens.shape, pairs.shape[1])
     rows = np.concatenate([np.full(len(asked[row]), row) for row in order])
     index[rows, np.concatenate([columns[row][asked[row]] for row in order])] = inverse
-    column = np.tile(np.arange(longest), (len(trees), 1))  # padding goes on counting: a reset would mean a new sequence
-    return PackedRows(
-        ids=_stacked([tree.ids for tree in trees], np.zeros_like(column), ids.device),
-        positions=_stacked([tree.positions for tree in trees], column.copy(), ids.device),
-        last=_stacked([tree.last for tree in trees], column, ids.device),
-        predictors=torch.from_numpy(pairs[0]).to(ids.device),
-        labels=torch.from_numpy(pairs[1]).to(ids.device),
-        index=torch.from_numpy(index).to(ids.device),
-        branches=any(len(tree.paths) > 1 for tree in trees),
-    )
+    # In the order of the fields, ids first.
+    given = (torch.from_numpy(each).to(ids.device) for each in (*stored, *pairs, index))
+    return PackedRows(*given, branches=any(len(of_rows) > 1 for _, of_rows in trees))
 
 
 def pass_order(ids: torch.Tensor, attention: torch.Tensor, shares_prefixes: bool) -> torch.Tensor:
@@ -163,8 +151,13 @@ def _filled(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[ran
     return spans
 
 
-def _tree(rows: Sequence[NDArray[np.int64]], shared: Sequence[int]) -> _Tree:
-    """The prefix tree of sorted rows; each has ``shared`` tokens in common with the row before it."""
+def _tree(
+    rows: Sequence[NDArray[np.int64]], shared: Sequence[int]
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The prefix tree of sorted rows; each has ``shared`` tokens in common with the row before it.
+
+    Returned are (3, places) its ids, positions and last places, and the places of each row's tokens.
+    """
     starts = np.cumsum([0, *(len(row) - common for row, common in zip(rows, shared, strict=True))])
     paths: list[NDArray[np.int64]] = []
     for row, common, start in zip(rows, shared, starts, strict=False):
@@ -178,18 +171,9 @@ def _tree(rows: Sequence[NDArray[np.int64]], shared: Sequence[int]) -> _Tree:
     for row, common, start in zip(reversed(rows), reversed(shared), reversed(starts[:-1]), strict=True):
         last[start : start + len(row) - common] = end[common : len(row)]
         end[common:] = start - 1
-    return _Tree(
-        ids=np.concatenate([row[common:] for row, common in zip(rows, shared, strict=True)]),
-        positions=np.concatenate([np.arange(common, len(row)) for row, common in zip(rows, shared, strict=True)]),
-        last=last,
-        paths=paths,
-    )
-
-
-def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], device: torch.device) -> torch.Tensor:
-    for row, value in zip(filler, values, strict=True):
-        row[: len(value)] = value
-    return torch.from_numpy(filler).to(device)
+    ids = np.concatenate([row[common:] for row, common in zip(rows, shared, strict=True)])
+    positions = np.concatenate([np.arange(common, len(row)) for row, common in zip(rows, shared, strict=True)])
+    return np.stack([ids, positions, last]), paths
 
 
 class PackedModel:

@@ -34,7 +34,7 @@ def test_the_first_step_is_reinforce_with_the_optimal_value_as_baseline(tmp_path
     values = trainer.values[0]
     assert values.return_range in (6.0, 9.0)  # two or three draws won
     assert max(len(trajectory.turns) for trajectory in trainer.played) > 1
-    weights = [(t.episode_return - values.starts[t.seed].value) / values.return_range / 8 for t in trainer.played]
+    weights = [(t.episode_return - values.starts[t.seed]) / values.return_range / 8 for t in trainer.played]
     assert len(weights) == 8
     expected = gradient(trainer.played, weights)
     moved = {name: value - before[name] for name, value in parameters(trainer).items()}
