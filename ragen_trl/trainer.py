@@ -107,9 +107,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     _always_has_reference = False
     loss_is_scaled_for_ga = True  # as in TRL: losses of micro-batches are added up
     args: Any  # a StarPOConfig, whose fields of None TRL has filled in
-    eval_dataset: Any
     control: Any
-    _sent_step: int  # the optimizer step whose weights vLLM has; -1 for none
+    _sent_step: int
     _lesson: Callable[[], dict[str, float]] | None  # what the critic still has to learn of the present rollout
 
     def __init__(
@@ -541,8 +540,6 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         told = [found for one in rollout.trajectories if (found := corrections(one))]
         lessons = [found[random.integers(len(found))] for found in told]
         batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id, lessons)
-        # Whether any trajectory of the rollout, on any process, has several segments.
-        batch["parted"] = torch.tensor(any(summary.segments > 1 for summary in chosen.summaries))
         trained = [used and one.limit not in FAILURES for one in source.trajectories] + [True] * len(lessons)
         rows = [row for row, owner in enumerate(batch["trajectory"].tolist()) if trained[owner]]
         here = torch.tensor([max(1, len(rows))], device=self.accelerator.device)
@@ -776,4 +773,4 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def forget_sent_weights(self) -> None:
         """Make the next `send_weights` send the present weights, whichever vLLM has."""
-        self._sent_step = -1
+        self._sent_step = -1  # the optimizer step whose weights it has

@@ -8,9 +8,9 @@ from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.algorithms.filtering import ZERO_STD
 from ragen_trl.algorithms.gae import gae
 
 
@@ -114,14 +114,19 @@ def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[in
 def _compare(values: torch.Tensor, sets: torch.Tensor, eps: float | None) -> torch.Tensor:
     """Each value minus its set's mean, divided by the set's standard deviation plus ε (``eps=None``: not divided).
 
-    ``values`` and ``sets`` (numbers from 0) are (N,): groups of unlike sizes, which NaN fills up.
+    ``values`` and ``sets`` (numbers from 0) are (N,). Exactly 0 in a set of one and where a set is equal up to
+    rounding.
     """
     if not values.numel():
         return values
-    order = sets.argsort(stable=True)
-    rows = pad_sequence(values[order].split(sets.bincount().tolist()), batch_first=True, padding_value=torch.nan)
-    scale: Literal["group", "none"] = "none" if eps is None else "group"
-    compared = group_advantages(rows.flatten(), rows.shape[1], scale=scale, eps=eps or 0.0)
-    found = torch.empty_like(values)
-    found[order] = compared[~rows.flatten().isnan()]
-    return found
+    empty = values.new_zeros(int(sets.max()) + 1)
+    counts = empty.index_add(0, sets, torch.ones_like(values))
+    means = empty.index_add(0, sets, values) / counts.clamp(min=1)
+    centred = values - means[sets]
+    spread = empty.scatter_reduce(0, sets, centred.abs(), "amax")
+    largest = empty.scatter_reduce(0, sets, values.abs(), "amax")
+    flat = spread <= ZERO_STD * largest.clamp(min=1.0)
+    if eps is not None:
+        variances = empty.index_add(0, sets, centred.square()) / (counts - 1).clamp(min=1)
+        centred = centred / (variances.sqrt() + eps)[sets]
+    return centred.masked_fill(flat[sets], 0.0)

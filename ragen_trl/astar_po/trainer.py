@@ -232,7 +232,8 @@ class AStarPOTrainer(StarPOTrainer):
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         super()._add_scores(batch)
-        if batch["parted"]:
+        shares = batch["trajectory_share"]
+        if self._total(((shares > 0) & (shares < 1)).sum()) > 0:  # a trajectory in several rows, on any process
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
             rows_a_pass = self.args.per_device_train_batch_size
             now = self._scorer(self.model, batch, rows_a_pass, entropies=False).logprobs

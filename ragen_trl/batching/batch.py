@@ -142,10 +142,8 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
 
 
 def chosen_rows(value: Any, rows: torch.Tensor) -> Any:
-    """These rows of a batch's value: of a tensor or of the list of ``pictures``; a 0-dim tensor as it is."""
-    if isinstance(value, list):
-        return [value[row] for row in rows.tolist()]
-    return value[rows.to(value.device)] if value.ndim else value
+    """These rows of a batch's value: of a tensor, or of the list of ``pictures``."""
+    return [value[row] for row in rows.tolist()] if isinstance(value, list) else value[rows.to(value.device)]
 
 
 def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:

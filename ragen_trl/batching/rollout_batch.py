@@ -31,9 +31,8 @@ class TrajectorySummary:
 
     ``task`` is the index of its environment in the run, since several may share a name; ``turn_rewards`` are the
     environment's, format penalties included; ``anchors`` digests of its observation before each turn, equal where the
-    state is the same as far as the environment shows it (GiGPO). ``segments`` counts the contexts that the model read
-    (`Trajectory.segments`), ``tokens`` those of prompts and replies. ``measures`` are logged as means. ``cut``: a token
-    limit cut the last reply; ``failed``: the environment crashed or hung.
+    state is the same as far as the environment shows it (GiGPO). ``measures`` are logged as means, ``tokens`` are those
+    of prompts and replies. ``cut``: a token limit cut the last reply; ``failed``: the environment crashed or hung.
     """
 
     env: str
@@ -42,7 +41,6 @@ class TrajectorySummary:
     turn_rewards: tuple[float, ...]
     success: bool
     anchors: tuple[str, ...]
-    segments: int = 1
     measures: Mapping[str, float] = field(default_factory=dict)
     tokens: int = 0
     cut: bool = False
@@ -58,7 +56,6 @@ class TrajectorySummary:
             turn_rewards=tuple(turn.reward for turn in trajectory.turns),
             success=trajectory.success,
             anchors=tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns),
-            segments=len(trajectory.segments),
             measures=measure(trajectory),
             tokens=sum(len(turn.prompt_ids) for turn in trajectory.turns) + trajectory.num_reply_tokens,
             cut=trajectory.turns[-1].cut,
@@ -171,8 +168,7 @@ class RolloutBatch:
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
         """Deal trajectories out in order, so processes have equally many, up to one; all decide the same.
 
-        They exchange only what moves, an environment's ``info`` as far as JSON
-        can hold it. ``gather`` joins the lists of all processes (``accelerate.utils.gather_object``).
+        They exchange only what moves. ``gather`` joins the lists of all processes (``accelerate.utils.gather_object``).
         """
         count = len(self.summaries)
         ranks = tuple(row * processes // count for row in range(count))

@@ -98,9 +98,11 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
     index = np.full(tokens.shape, pairs.shape[1])
     rows = np.concatenate([np.full(len(asked[row]), row) for row in order])
     index[rows, np.concatenate([columns[row][asked[row]] for row in order])] = inverse
-    # In the order of the fields, ids first.
-    given = (torch.from_numpy(each).to(ids.device) for each in (*stored, *pairs, index))
-    return PackedRows(*given, branches=any(len(of_rows) > 1 for _, of_rows in trees))
+    tree_ids, positions, last, predictors, labels, scores = (
+        torch.from_numpy(each).to(ids.device) for each in (*stored, *pairs, index)
+    )
+    branches = any(len(of_rows) > 1 for _, of_rows in trees)
+    return PackedRows(tree_ids, positions, last, predictors, labels, scores, branches)
 
 
 def pass_order(ids: torch.Tensor, attention: torch.Tensor, shares_prefixes: bool) -> torch.Tensor:

@@ -27,7 +27,6 @@ def three_rows() -> dict[str, Any]:
         "tool_mask": torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]),
         "old_per_token_logps": -torch.arange(12.0).reshape(3, 4),
         "advantages": torch.tensor([1.0, 2.0, 3.0]),
-        "num_items_in_batch": torch.tensor(7),
     }
 
 
@@ -41,7 +40,6 @@ def test_selected_rows_are_cut_to_their_longest() -> None:
     assert shorter["completion_ids"].tolist() == [[12, 0], [22, 22]]
     assert shorter["tool_mask"].shape == shorter["completion_mask"].shape == (2, 2)
     assert shorter["old_per_token_logps"].tolist() == [[-4, -5], [-8, -9]]
-    assert shorter["num_items_in_batch"].item() == 7
 
 
 def test_a_batch_of_trajectories_is_padded_as_trl_pads_by_hand() -> None:

@@ -33,7 +33,6 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
         ([], {"max_stpes": 3}, "the config file has max_stpes; did you mean max_steps?"),
         ([], {"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
-        (["--loss_type", "dr_grpo"], {"max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
     ],
 )
 def test_a_wrong_option_is_named(argv: list[str], given: dict[str, Any], words: str) -> None:
