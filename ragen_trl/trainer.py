@@ -223,7 +223,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.critic is not None:  # it values the states now, and learns from the same returns in `teach_critic`
             with nullcontext() if self.critic.is_divided else self.whole_under_zero3():
                 seed = [self.args.seed, self.state.global_step]
-                found, self._lesson = critic_advantages(self.critic, rollout, self.args, self._total, seed)
+                found, self._lesson = critic_advantages(self.critic, rollout, self.args, seed)
             return found
         return advantages_in_groups(rollout, self.args)
 

@@ -111,9 +111,6 @@ class Trajectory:
         next_context_ids: All that the model would have read before ``next_prompt_ids``, if that context would have been
             rebuilt; ``None`` if it would have read the last segment.
 
-    Raises:
-        ValueError: If there is no turn.
-
     Example:
         >>> turn = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.5)
         >>> episode = Trajectory((turn, turn), seed=0, terminated=True)
@@ -135,10 +132,6 @@ class Trajectory:
     limit: str = ""
     next_prompt_ids: tuple[int, ...] = ()
     next_context_ids: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.turns:
-            raise ValueError("a trajectory needs at least one turn")
 
     @property
     def episode_return(self) -> float:

@@ -230,17 +230,17 @@ def _play(words: list[str]) -> int:
         return subprocess.call([sys.executable, "-m", "ragen_envs", "play", *words])
     given, words = _read(words)
     from ragen_trl.cli.options import read_plan
-    from ragen_trl.evaluation.evaluator import play_held_out
+    from ragen_trl.cli.show import in_words
+    from ragen_trl.evaluation.evaluator import episode_row, play_held_out
     from ragen_trl.evaluation.players import LocalModel
+    from ragen_trl.training.recorder import describe_turn
 
     plan = read_plan({"episodes": 3, **given}, words)
     for name in plan.run.model:
         policy = LocalModel(name, plan).policy()
         for episode in play_held_out(policy, plan.spec, plan.args[name], plan.run.episodes):
-            _say(f"== {plan.spec.name}, seed {episode.seed}")
-            for turn in episode.turns:
-                _say(f"{turn.observation}\n> {turn.reply}\n")
-            _say(f"return {episode.episode_return:g}, {'success' if episode.success else 'no success'}")
+            transcript = [describe_turn(turn) for turn in episode.turns]
+            _say(in_words(plan.spec.name, {**episode_row(episode), "transcript": transcript}))
     return 0
 
 

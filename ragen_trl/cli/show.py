@@ -28,20 +28,21 @@ def show(folder: Path, policy: str | None, failed: bool, count: int, say: Callab
         raise UserError(f"{folder} has no episodes of {policy!r}; name one of {', '.join(found)}")
     wanted = [row for row in found[policy] if not failed or (not row["success"] and row["limit"] not in FAILED)]
     for row in wanted[: max(0, count)]:
-        say(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", _in_words(policy, row)))
+        say(in_words(policy, row))
     what = "failed episodes" if failed else "episodes"
     say(f"{min(max(0, count), len(wanted))} of {len(wanted)} {what} of {policy}; policies here: {', '.join(found)}")
 
 
-def _in_words(policy: str, row: Mapping[str, Any]) -> str:
+def in_words(title: str, row: Mapping[str, Any]) -> str:
+    """An episode for the terminal, of a row of `episode_row` with its ``transcript``."""
     sample = f" / {row['sample'] + 1}" if row["sample"] else ""
     ending = f", {'fault' if row['limit'] in FAILED else 'limit'}: {row['limit']}" if row["limit"] else ""
     outcome = "success" if row["success"] else "no success"
-    head = f"== {policy}, seed {row['seed']}{sample}: {outcome}, return {row['return']:g}{ending} {row['error']}"
+    head = f"== {title}, seed {row['seed']}{sample}: {outcome}, return {row['return']:g}{ending} {row['error']}"
     lines = [head.rstrip()]
     for place, turn in enumerate(row.get("transcript", ()), start=1):
         readable, allowed = turn.get("format_is_valid", True), turn.get("action_is_valid", True)
         marks = "" if readable and allowed else ", invalid action" if readable else ", unreadable reply"
         marks += ", cut at the token limit" if turn.get("cut") else ""
         lines += [f"-- turn {place}, reward {turn['reward']:g}{marks}", turn["observation"], f"> {turn['reply']}", ""]
-    return "\n".join(lines)
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", "\n".join(lines))

@@ -229,11 +229,11 @@ class Critic:
     def _fit(self, targets: torch.Tensor, old_values: torch.Tensor) -> dict[str, float]:
         """How well the old values predict the targets, (tokens,) each, over all processes; empty if there are none."""
         columns = torch.stack([targets, old_values, targets - old_values]).float()  # (3, tokens)
-        count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
+        count = self.total(torch.tensor(float(columns.shape[1]), device=columns.device))
         if count == 0:
             return {}
-        means = self._total(columns.sum(dim=1)) / count
-        variances = self._total((columns - means[:, None]).square().sum(dim=1)) / count
+        means = self.total(columns.sum(dim=1)) / count
+        variances = self.total((columns - means[:, None]).square().sum(dim=1)) / count
         spread = variances[0] > 1e-10 * means[0].square().clamp(min=1.0)  # beyond rounding
         return {
             "critic/explained_variance": (1 - variances[2] / variances[0]).item() if spread else 0.0,
@@ -249,7 +249,7 @@ class Critic:
         ``columns``, (S, T') each, are old values, targets, and the mask of the tokens to learn from.
         """
         processes, mask = self._accelerator.num_processes, columns[-1]
-        count = self._total(mask[rows].sum())
+        count = self.total(mask[rows].sum())
         if count == 0:
             return None
         sums = torch.zeros(2, device=mask.device)
@@ -274,9 +274,10 @@ class Critic:
             )
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return torch.cat([self._total(sums), norm.reshape(1)])
+        return torch.cat([self.total(sums), norm.reshape(1)])
 
-    def _total(self, value: torch.Tensor) -> torch.Tensor:
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor over all processes."""
         total: torch.Tensor = self._accelerator.reduce(value, reduction="sum")
         return total
 

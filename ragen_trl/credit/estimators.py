@@ -115,15 +115,11 @@ def critic_credit(
 
 
 def critic_advantages(
-    critic: Critic,
-    rollout: RolloutBatch,
-    args: StarPOConfig,
-    total: Callable[[torch.Tensor], torch.Tensor],
-    seed: int | Sequence[int],
+    critic: Critic, rollout: RolloutBatch, args: StarPOConfig, seed: int | Sequence[int]
 ) -> tuple[torch.Tensor, Callable[[], dict[str, float]]]:
     """(L, T) advantages of this process's completion tokens by a critic, and what makes it learn from the same returns.
 
-    That returns the metrics of the update; ``seed`` fixes its order, ``total`` adds a tensor up over all processes.
+    That returns the metrics of the update; ``seed`` fixes its order.
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
@@ -132,7 +128,7 @@ def critic_advantages(
     advantages, targets, mask = critic_credit(turn_ids, turn_rewards, values, after, args)
     sound = torch.tensor([one.limit not in FAILURES for one in trajectories], dtype=torch.bool, device=values.device)
     if args.whiten_advantages:
-        advantages = whiten(advantages, (turn_ids >= 0) & sound[:, None], total)
+        advantages = whiten(advantages, (turn_ids >= 0) & sound[:, None], critic.total)
     minibatches, epochs = critic_steps(len(rollout.summaries), args)
     taught = trajectories, targets, mask & sound[:, None], values
     return advantages, partial(critic.update, *taught, args.value_clip, minibatches, epochs, seed)

@@ -38,8 +38,8 @@ AFTER = torch.tensor([0.4, 0.0])  # LONG was cut off by the context
 class FakeCritic:
     """Says what it is told to, and learns nothing."""
 
-    def __init__(self, values: torch.Tensor = VALUES, after: torch.Tensor = AFTER) -> None:
-        self._values, self._after = values, after
+    def __init__(self, values: torch.Tensor = VALUES, after: torch.Tensor = AFTER, total: Any = None) -> None:
+        self._values, self._after, self.total = values, after, total
 
     def values(self, trajectories: Sequence[Trajectory], bootstrap: Sequence[bool]) -> tuple[torch.Tensor, ...]:
         return self._values, self._after * torch.tensor(bootstrap)
@@ -90,9 +90,9 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
 
     def run(process: int, total: Any) -> torch.Tensor:
         width = 4 if process == 0 else 3
-        critic = FakeCritic(VALUES[process : process + 1, :width], AFTER[process : process + 1])
+        critic = FakeCritic(VALUES[process : process + 1, :width], AFTER[process : process + 1], total)
         rollout = rollout_of([LONG, SHORT], 2, processes=2, process=process)
-        return critic_advantages(critic, rollout, args, total, seed=0)[0]  # type: ignore[arg-type]
+        return critic_advantages(critic, rollout, args, seed=0)[0]  # type: ignore[arg-type]
 
     for process in (0, 1):
         run(process, lambda local: moments.append(local) or local)
