@@ -107,7 +107,7 @@ def lost_files(folder: Path) -> list[str]:
 def _read(path: Path, kind: Any) -> Any:
     """The content of a JSON file; ``None`` if there is no such file."""
     with suppress(FileNotFoundError):
-        return read_json(path, kind, "write or copy it again", finite=False)
+        return read_json(path, kind, "write or copy it again")
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,6 @@ written last, lists all its other files with their sizes and SHA-256.
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -36,31 +35,25 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         raise OptionError(f"{path} is damaged ({said}); {remedy}") from error
 
 
-def read_json(path: Path, kind: type[_Json], remedy: str, finite: bool = True) -> _Json:
+def read_json(path: Path, kind: type[_Json], remedy: str) -> _Json:
     """The object (``dict``) or list in a JSON file. No other function reads one.
 
     Raises:
         FileNotFoundError: If there is no such file.
         OptionError: With its name and the ``remedy``, if it is no file, too large, not UTF-8, not JSON or of another
-            kind, or if a number in it is not ``finite``.
+            kind.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing; {remedy}")
     with reading(path, remedy):
         if not path.is_file() or path.stat().st_size > _LARGEST:
             raise ValueError(f"it is no file, or has more than {_LARGEST} bytes")
-        return parsed(path.read_text(encoding="utf-8"), kind, finite)
+        return parsed(path.read_text(encoding="utf-8"), kind)
 
 
-def parsed(text: str, kind: type[_Json], finite: bool = True) -> _Json:
+def parsed(text: str, kind: type[_Json]) -> _Json:
     """The object or list in a text of JSON, as in `read_json`; `ValueError` or `RecursionError` for anything else."""
-
-    def number(digits: str) -> float:
-        if finite and not math.isfinite(float(digits)):
-            raise ValueError(f"it has {digits[:20]} where a number is needed")
-        return float(digits)
-
-    found = json.loads(text, parse_float=number, parse_constant=number)
+    found = json.loads(text)
     if not isinstance(found, kind):
         raise ValueError(f"it holds a {type(found).__name__}, not a {kind.__name__}")
     return found
