@@ -630,7 +630,9 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _check_update(self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor) -> None:
         """Stop all processes if a loss is not finite, or the first rollout was sampled from another distribution."""
-        deviation = metrics.ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
+        sampled = inputs["sampling_per_token_logps"]
+        apart = (scores.logprobs - sampled)[mask & ~sampled.isnan()].exp().sub(1).abs()  # NaN: vLLM does not know it
+        deviation = apart.max() if apart.numel() else apart.new_zeros(())
         found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
         largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
         if anywhere:

@@ -67,7 +67,8 @@ def policy_loss(
         epsilon_low: Clip below 1.
         epsilon_high: Clip above 1; the bound itself with ``"cispo"``.
         dual_clip: Bound of the ratio where the advantage is negative; ``None``: none.
-        ratios_of: ``"sequence"``: ratios of whole trajectories, one row each, see `sequence_log_ratios`.
+        ratios_of: ``"sequence"``: every token has the value of its trajectory's ratio, which is one row, and its own
+            gradient (GSPO-token, Zheng et al. 2025, arXiv 2507.18071, section 4.3).
         sampler_ratio: (B, T) c, the correction for a sampler that is not the policy.
         ref_logprobs: (B, T) log-probabilities under the reference; not read where ``beta`` is 0.
         beta: Weight of the KL to the reference.
@@ -88,7 +89,8 @@ def policy_loss(
     if advantages.ndim == 1:
         advantages = advantages[:, None]  # (B, 1)
     if ratios_of == "sequence":
-        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask)).detach()
+        means = (logprobs - old_logprobs).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,) log-ratios
+        old_logprobs = (logprobs - means[:, None]).detach()
     ratio = (logprobs - old_logprobs).exp()  # (B, T)
     if kind == "cispo":
         per_token = -ratio.clamp(max=epsilon_high).detach() * advantages * logprobs
@@ -153,21 +155,6 @@ def clipped_surrogate(
     if dual_clip is None:
         return loss
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
-
-
-def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    r"""(B, T) logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
-
-    .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
-       s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
-
-    Every token has the value of its sequence's ratio, which the clip compares, and its own gradient. If all advantages
-    of a sequence are equal, the gradient of the mean over its tokens is GSPO's. A row is a whole sequence.
-    """
-    used = mask.bool()
-    differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
-    means = (differences.sum(dim=1) / used.sum(dim=1).clamp(min=1))[:, None]  # (B, 1)
-    return means.detach() + (logprobs - logprobs.detach())
 
 
 def sampler_ratio(

@@ -63,10 +63,10 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
             self.use_cpu: bool = True  # Transformers refuses bf16 without a GPU unless the CPU is asked for
         if self.dataloader_pin_memory is None:
             self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
-        if self.num_generations is not None and self.num_generations < self.min_group_size:
-            raise OptionError(
-                f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size}"
-            )
+        # One where a critic gives the baseline instead of the group.
+        least = 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
+        if self.num_generations is not None and self.num_generations < least:
+            raise OptionError(f"num_generations is {self.num_generations}; a group needs at least {least}")
         try:
             super().__post_init__()
         except ValueError as error:
@@ -90,11 +90,6 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
             self.max_steps = -1
         if self.num_train_epochs is None:
             self.num_train_epochs = GRPOConfig.num_train_epochs
-
-    @property
-    def min_group_size(self) -> int:
-        """Fewest trajectories per start state: one where a critic gives the baseline instead of the group."""
-        return 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
 
     @property
     def groups_per_generation(self) -> int:

@@ -46,8 +46,9 @@ def finish_checkpoint(trainer: Trainer, folder: Path, facts: Mapping[str, Any], 
         facts = {"saves_optimizer": not trainer.args.save_only_model, **facts, **provenance()}
         seal(folder, {"step": trainer.state.global_step, **facts})
         stays = {folder, Path(trainer.state.best_model_checkpoint or folder)}
-        others = {*_checkpoints(folder.parent).values()} - stays if limit else ()
-        for one in sorted(others, key=_time_of_seal, reverse=True):
+        others = {*_checkpoints(folder.parent).values()} - stays if limit else set[Path]()
+        sealed = {one: (one / MANIFEST).stat().st_mtime_ns for one in others if (one / MANIFEST).is_file()}
+        for one in sorted(others, key=lambda one: sealed.get(one, 0), reverse=True):
             if len(stays) < (limit or 0) and not damage(one):
                 stays.add(one)
             else:
@@ -127,11 +128,6 @@ def resumable_checkpoint(
 
 def _is_an_end(step: int, steps_per_rollout: int, max_steps: int) -> bool:
     return step % steps_per_rollout == 0 or 0 < max_steps <= step
-
-
-def _time_of_seal(checkpoint: Path) -> int:
-    manifest = checkpoint / MANIFEST
-    return manifest.stat().st_mtime_ns if manifest.is_file() else 0
 
 
 def _checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:

@@ -129,12 +129,3 @@ class UpdateMeans:
             figures["policy_loss"] = total(self._loss).item() / processes
         self._sums, self._largest, self._loss = {}, {}, None
         return figures
-
-
-def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The largest |π(trained) / π(sampled) − 1| of a token, from (B, T) log-probabilities; 0 if there is none.
-
-    A sampler may give NaN where it knows no log-probability (vLLM).
-    """
-    difference = (logprobs - sampled)[mask & ~sampled.isnan()]
-    return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
