@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ragen_trl.imitation.demonstrations import demonstrations_from
     from ragen_trl.imitation.fine_tuning import warm_start
     from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
-    from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
+    from ragen_trl.policies.api import ApiPolicy
     from ragen_trl.policies.sampling import Sampling
     from ragen_trl.rollout.environments import EnvSpec, make_chat, make_turns
     from ragen_trl.rollout.loop import play
@@ -36,7 +36,7 @@ _NAMES = {
     "imitation.demonstrations": ["demonstrations_from"],
     "imitation.fine_tuning": ["warm_start"],
     "monitoring.collapse_monitor": ["CollapseMonitor"],
-    "policies.api": ["ApiCache", "ApiClient", "ApiPolicy"],
+    "policies.api": ["ApiPolicy"],
     "policies.sampling": ["Sampling"],
     "rollout.environments": ["EnvSpec", "make_chat", "make_turns"],
     "rollout.loop": ["play"],
@@ -46,7 +46,7 @@ _NAMES = {
 
 __all__ = ["AStarPOConfig", "AStarPOTrainer", "StarPOConfig", "StarPOSConfig", "StarPOTrainer", "RolloutBatch"]
 __all__ += ["EnvSpec", "Trajectory", "Turn", "make_chat", "make_turns", "play"]
-__all__ += ["ApiCache", "ApiClient", "ApiPolicy", "Sampling", "EvaluationResult", "evaluate"]
+__all__ += ["ApiPolicy", "Sampling", "EvaluationResult", "evaluate"]
 __all__ += ["CollapseMonitor", "WarmStartConfig", "demonstrations_from", "warm_start"]
 
 

@@ -21,7 +21,7 @@ from ragen_trl.config.options import LIMITS, MANNER, ApiArguments, EvaluationArg
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
+from ragen_trl.policies.api import ApiPolicy
 from ragen_trl.policies.models import FAMILIES, check_model, check_sees, load_model
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
@@ -111,11 +111,14 @@ class ApiModel(Player):
         self.asked = ApiPolicy(
             str(api.api_model),
             sampling,
-            ApiClient(api.api_base, concurrency=api.api_concurrency, retries=api.api_retries, timeout=api.api_timeout),
-            cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
+            api.api_base,
+            cache=api.api_cache or plan.folder / "api_cache.sqlite",
             system_prompt=args.system_prompt,
             leave_out=api.api_leave_out,
             token_limit=api.api_token_limit,
+            concurrency=api.api_concurrency,
+            retries=api.api_retries,
+            timeout=api.api_timeout,
         )
         super().__init__(name, {"endpoint": self.asked.endpoint, **_spoken_settings(sampling, args)})
 

@@ -96,8 +96,8 @@ class Episode:
         if max_length is not None:
             first = len(self.turns[0].prompt_ids) if self.turns else len(new_ids)
             rooms.append(max_length - (self.length + self.cost - first))
-        room = min(rooms, default=None)
-        return Request(row, self.last.observation, new_ids, self.env, room, context_ids, self.last.pictures)
+        room, last = min(rooms, default=None), self.last
+        return Request(row, last.observation, new_ids, self.env, room, context_ids, last.pictures, tuple(self.turns))
 
     def answer(self, request: Request, reply: Reply, outcome: Outcome, penalty: float) -> None:
         """Record a turn that the environment answered; ``penalty`` is added to its reward."""

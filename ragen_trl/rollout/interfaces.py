@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 import numpy as np
 
 from ragen_trl.rollout.env_executor import Failure
-from ragen_trl.trajectory import Picture
+from ragen_trl.trajectory import Picture, Turn
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -60,6 +60,7 @@ class Request:
     room: int | None = None  # tokens that the budgets leave for the reply
     context_ids: tuple[int, ...] | None = None  # tokens to read instead of the row's context, if that was built again
     pictures: tuple[Picture, ...] = ()  # of the user message; their tokens are among new_ids
+    turns: tuple[Turn, ...] = ()  # of the episode so far
 
     def max_tokens(self, per_reply: int) -> int:
         """Tokens that the reply may have, if every reply may have ``per_reply``."""

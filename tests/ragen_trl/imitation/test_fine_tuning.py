@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ragen_trl.config.options import WarmStartConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import PackedSFTTrainer, warm_start
 from ragen_trl.imitation.teaching import Example, correct, demonstrate, example
-from ragen_trl.policies.api import ApiCache, ApiClient, ApiPolicy
+from ragen_trl.policies.api import ApiPolicy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
@@ -318,8 +319,9 @@ def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path) -> None
         return Fault(400) if payload["messages"] == server.asked[0]["messages"] else None
 
     def collected() -> list[Trajectory]:
-        client = ApiClient(server.url, "", retries=0, concurrency=1)
-        with ApiPolicy("m", Sampling(50), client, cache=ApiCache(tmp_path / "cache.sqlite")) as policy:
+        cache = tmp_path / "cache.sqlite"
+        player = ApiPolicy("m", Sampling(50), server.url, "", cache=cache, retries=0, concurrency=1)
+        with closing(player) as policy:
             return demonstrations_from(policy, LAKE, config(max_turns=3), CHAT, SEEDS, everything)
 
     with OpenAIServer(lambda payload: "<answer>Down || Right</answer>", fault) as server:

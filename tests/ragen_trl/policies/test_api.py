@@ -11,9 +11,10 @@ import pytest
 
 from ragen_envs import AgentTurns
 from ragen_envs.reply_format import TAGS
-from ragen_trl.policies.api import BREAK, Answer, ApiCache, ApiClient, ApiError, ApiPolicy, broken
+from ragen_trl.policies import api
+from ragen_trl.policies.api import BREAK, ApiError, ApiPolicy, broken
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.interfaces import Reply, Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_envs.registered import every_id
@@ -25,24 +26,22 @@ KEY = "sk-very-secret-0123456789"
 TAIL = "<answer>a</answer> and so on <answer>b</answer>"
 
 
-OPENED: list[ApiClient] = []
+OPENED: list[ApiPolicy] = []
 
 
 @pytest.fixture(autouse=True)
-def closing() -> Iterator[None]:
-    """Close the clients of a test."""
+def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the policies of a test, which wait for a millisecond instead of a second."""
+    monkeypatch.setattr(api, "_FIRST_WAIT", 0.001)
     yield
     while OPENED:
         OPENED.pop().close()
 
 
-def client(server: OpenAIServer, **options: Any) -> ApiClient:
-    OPENED.append(ApiClient(server.url, KEY, **{"backoff": 0.001, **options}))
-    return OPENED[-1]
-
-
 def policy(server: OpenAIServer, **options: Any) -> ApiPolicy:
-    return ApiPolicy("m", Sampling(max_tokens=50, temperature=0.7, top_p=0.9), client(server, retries=2), **options)
+    sampling = options.pop("sampling", Sampling(max_tokens=50, temperature=0.7, top_p=0.9))
+    OPENED.append(ApiPolicy("m", sampling, server.url, KEY, **{"retries": 2, **options}))
+    return OPENED[-1]
 
 
 def quizzes(player: ApiPolicy, *questions: int, max_length: int | None = None) -> list[Trajectory]:
@@ -83,8 +82,7 @@ def test_a_conversation_grows_by_what_was_said_and_shown() -> None:
 def test_text_behind_the_answer_is_neither_played_nor_shown_again(stop_at_answer: bool, heard: str) -> None:
     cut = Fault(200, completion(TAIL).replace('"stop"', '"length"'))
     with OpenAIServer(fault=lambda payload, attempt: cut, key=KEY) as server:
-        player = ApiPolicy("m", Sampling(50, stop_at_answer=stop_at_answer), client(server))
-        (episode,) = quizzes(player, 2)
+        (episode,) = quizzes(policy(server, sampling=Sampling(50, stop_at_answer=stop_at_answer)), 2)
     assert [(turn.reply, turn.cut) for turn in episode.turns] == [(heard, not stop_at_answer)] * 2
     assert server.asked[1]["messages"][1]["content"] == heard
 
@@ -151,7 +149,7 @@ def test_a_poisoned_row_ends_alone(status: int, attempts: int) -> None:
     assert [(len(e.turns), e.success, e.limit) for e in (good, other)] == [(3, True, ""), (2, True, "")]
     assert (bad.truncated, bad.terminated, bad.limit, bad.success) == (True, False, "error", False)
     assert bad.episode_return == 1.0  # of the first question; what failed costs nothing
-    assert bad.turns[-1].info["error"].startswith(f"ApiError: {server.url}/chat/completions")
+    assert bad.turns[-1].info["error"].startswith(f"{server.url}/chat/completions")
     assert "poison" in bad.turns[-1].info["error"]
     assert sum(row_of(payload) == 1 for payload in server.asked) == 1 + attempts
     assert (player.counts["failures"], player.counts["answers"]) == (1, 3 + 1 + 2)
@@ -162,10 +160,9 @@ def test_a_poisoned_row_ends_alone(status: int, attempts: int) -> None:
 
 def played(server: OpenAIServer, path: Path, seed: int = 0, **sampling: Any) -> list[Trajectory]:
     """Two quizzes of two and three questions."""
-    client = ApiClient(server.url, KEY, backoff=0.001, retries=0)
-    with ApiPolicy("m", Sampling(**{"max_tokens": 50, **sampling}), client, cache=ApiCache(path)) as player:
-        starts = [Start(row, None, seed + row) for row in range(2)]
-        return play([Quiz(2, padding=3), Quiz(3, padding=13)], player, starts)
+    player = policy(server, sampling=Sampling(**{"max_tokens": 50, **sampling}), cache=path, retries=0)
+    starts = [Start(row, None, seed + row) for row in range(2)]
+    return play([Quiz(2, padding=3), Quiz(3, padding=13)], player, starts)
 
 
 def counted() -> tuple[list[Payload], OpenAIServer]:
@@ -196,10 +193,11 @@ def test_a_second_time_nothing_is_asked_but_with_another_seed_or_sampling_or_ser
 
 
 def test_an_answer_is_found_whatever_the_order_of_a_requests_keys(tmp_path: Path) -> None:
-    cache = ApiCache(tmp_path / "cache.sqlite")
-    cache.put({"model": "m", "seed": 1}, Answer("stored", True, 10, 3))
-    assert cache.get({"seed": 1, "model": "m"}) == Answer("stored", True)
-    assert cache.get({"seed": 2, "model": "m"}) is None
+    with OpenAIServer() as server:
+        player, stored = policy(server, cache=tmp_path / "cache.sqlite"), Reply("stored", cut=True)
+        assert player._stored({"model": "m", "seed": 1}, stored) == stored
+        assert player._stored({"seed": 1, "model": "m"}, Reply("late")) == stored
+        assert player._stored({"seed": 2, "model": "m"}) is None
 
 
 # What a server may read as a control token: the tokens of all families here, and none of what environments show
@@ -233,9 +231,6 @@ def test_other_text_stays(text: str) -> None:
 
 # One request: what is tried again, what is not, and what is said
 
-ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-
-
 def first(*faults: Fault) -> Any:
     """These faults, then answers."""
     return lambda payload, attempt: faults[attempt] if attempt < len(faults) else None
@@ -244,10 +239,10 @@ def first(*faults: Fault) -> Any:
 def test_what_may_pass_is_tried_again() -> None:
     faults = [Fault(429), Fault(500), Fault(503), Fault(hangs_up=True), Fault(200), Fault(200, "<html>"), Fault(408)]
     with OpenAIServer(fault=first(*faults)) as server:
-        asking = client(server, retries=7)
-        assert asking.complete(ASK).text == "hello"
-    assert (asking.counts["requests"], asking.counts["retries"]) == (8, 7)
-    assert len(server.asked) == 8
+        player = policy(server, retries=7)
+        (episode,) = quizzes(player, 1)
+    assert episode.turns[0].reply == "hello"
+    assert player.counts["requests"] == len(server.asked) == 8
 
 
 QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insufficient_quota"}}))
@@ -257,7 +252,7 @@ QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insuffi
 def test_what_will_not_pass_is_said_at_once(fault: Fault) -> None:
     with OpenAIServer(fault=first(fault)) as server:
         with pytest.raises(ApiError, match=f"{server.url}.*refuses.*leave_out"):
-            client(server).complete(ASK)
+            quizzes(policy(server), 1)
     assert len(server.asked) == 1
 
 
@@ -265,7 +260,7 @@ def test_what_will_not_pass_is_said_at_once(fault: Fault) -> None:
 def test_a_server_that_quotes_the_key_does_not_get_it_into_messages(status: int) -> None:
     with OpenAIServer(fault=lambda payload, attempt: Fault(status, f"{'x' * 290} {KEY} is wrong")) as server:
         with pytest.raises(ApiError) as caught:
-            client(server, retries=0).complete(ASK)
+            quizzes(policy(server, retries=0), 1)
     shown = f"{caught.value} {caught.value!r} {caught.getrepr(showlocals=False)}"
     assert "***" in shown
     assert not any(KEY[:length] in shown for length in range(8, len(KEY) + 1))
