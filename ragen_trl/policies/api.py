@@ -220,8 +220,8 @@ class ApiPolicy(Policy):
                 self._count(answers=1, **found[1])
                 return found[0]
             if (status not in _PASSING and status < 500) or "insufficient_quota" in response.text:
-                advice = "it refuses this request: check OPENAI_API_KEY, the base URL (most end in /v1), the model's name, "
-                advice += "and options that this server may not know (leave_out, token_limit)"
+                advice = "it refuses this request: check OPENAI_API_KEY, the base URL (most end in /v1), the model and "
+                advice += "options that this server may not know (leave_out, token_limit)"
                 break
             wait = response.headers.get("Retry-After", "")
             asked = float(wait) if wait.isdecimal() else 0.0  # a date, which no server of models sends, is none

@@ -82,7 +82,6 @@ class Chat:
         self._system: list[Message] = [{"role": "system", "content": text} for text in hidden]
         self._variables = dict(template_kwargs or {})
         self._picture_text = picture_text
-        self._counts: dict[str, int] = {}  # control tokens that the template writes around a message
         self._ends_thought = False
         self._template = self._append_only_template(think)
         self._fit_thinking(think)
@@ -102,8 +101,8 @@ class Chat:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
         if tools:
             _ = self.call_format
-        shown, key = _mapped(tools, self._control.hide), json.dumps(tools)
-        return self._ids(key, lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
+        shown = _mapped(tools, self._control.hide)
+        return self._ids(lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
@@ -111,8 +110,7 @@ class Chat:
         If ``last_token`` of the context is the sampled end-of-turn token, it is not appended again. A reply that a
         limit cut gets it here, untrained.
         """
-        ids = self._ids("between", lambda texts: self._between(texts[0]), [observation], pictures)
-        return self._after(last_token, ids)
+        return self._after(last_token, self._ids(lambda texts: self._between(texts[0]), [observation], pictures))
 
     def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
         """The same after a reply with calls, with a message of the role "tool" for each result."""
@@ -122,7 +120,7 @@ class Chat:
             exchange = [_user("?"), _assistant(_REPLY), *told]
             return self._render(exchange, add_generation_prompt=True, tools=_TOOLS).partition(_REPLY)[2]
 
-        return self._after(last_token, self._ids(f"{len(results)} results", between, results))
+        return self._after(last_token, self._ids(between, results))
 
     def encode_reply(self, text: str) -> list[int]:
         """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
@@ -134,7 +132,7 @@ class Chat:
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
         written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
-        return self._control.encode(written, 0) + end
+        return self._control.encode(written) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
         """Text of a sampled reply as the environment reads it: forced prefix, then text, without special tokens."""
@@ -169,29 +167,18 @@ class Chat:
         raise self._refused_tools(f"writes calls in a form that is not read here, such as {written!r:.200}")
 
     def _ids(
-        self,
-        kind: str,
-        render: Callable[[Sequence[str]], str],
-        texts: Sequence[str],
-        pictures: Sequence[Picture] = (),
+        self, render: Callable[[Sequence[str]], str], texts: Sequence[str], pictures: Sequence[Picture] = ()
     ) -> list[int]:
-        """Token ids of messages with these texts, in which only the template writes control tokens.
-
-        ``kind`` tells apart what the template writes around them, in which the control tokens are counted once.
-        """
-        if kind not in self._counts:
-            self._counts[kind] = self._control.count(self._control.encode(render([_NEXT] * len(texts))))
-        written, hidden = self._counts[kind], [self._control.hide(text) for text in texts]
+        """Token ids of messages with these texts, in which only the template writes control tokens."""
+        hidden = [self._control.hide(text) for text in texts]
         if pictures:
             if self._picture_text is None:
                 raise OptionError(
                     f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
                     "(docs/one_gpu.md), or observation='text'"
                 )
-            seen = "".join(map(self._picture_text, pictures))
-            written += self._control.count(self._control.encode(seen))
-            hidden[0] = seen + hidden[0]
-        return self._control.encode(render(hidden), written)
+            hidden[0] = "".join(map(self._picture_text, pictures)) + hidden[0]
+        return self._control.encode(render(hidden))
 
     def _after(self, last_token: int, ids: list[int]) -> list[int]:
         closed = self.end_of_turn_id is not None and last_token == self.end_of_turn_id

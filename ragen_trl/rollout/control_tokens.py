@@ -39,18 +39,16 @@ class ControlTokens:
         self._tokenizer = tokenizer
         added = {token_id: (token.content.strip(), token) for token_id, token in tokenizer.added_tokens_decoder.items()}
         # A single character (a "!" that pads) is needed to spell words.
-        control = {
-            token.content: token_id
+        self._texts = {
+            token_id: token.content
             for token_id, (text, token) in added.items()
             if len(text) > 1 and (token.special or _BRACKETED.fullmatch(text))
         }
+        self._ids = {text: token_id for token_id, text in self._texts.items()}
         self._special = {token_id: text for token_id, (text, token) in added.items() if token.special}
-        self._texts = list(control)
-        self._places = {text: place for place, text in enumerate(self._texts)}
-        self._lengths = sorted({len(text) for text in self._texts}, reverse=True)
-        self._first = re.compile("|".join(sorted({re.escape(text[0]) for text in self._texts})) or "(?!)")
-        unknown = {tokenizer.unk_token_id}  # stands for any text that has no other token
-        self._counted = frozenset(token_id for text, token_id in control.items() if text not in TAGS) - unknown
+        self._lengths = sorted({len(text) for text in self._ids}, reverse=True)
+        self._first = re.compile("|".join(sorted({re.escape(text[0]) for text in self._ids})) or "(?!)")
+        self._counted = {*self._texts} - {tokenizer.unk_token_id}  # which stands for any text without another token
         # Begins the name of a control token and the mark of a hidden one. Nobody can write it who does not know it.
         self._secret = _PRIVATE + secrets.token_hex(8)
         self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
@@ -63,23 +61,20 @@ class ControlTokens:
         def mark(control: str, place: int) -> str:
             if control in kept and any(begin <= place < end for begin, end in shown):
                 return control
-            return f"{self._secret}h{self._places[control]}{_PRIVATE}"
+            return f"{self._secret}h{self._ids[control]}{_PRIVATE}"
 
         return self._replaced(text, mark)
 
-    def count(self, ids: Sequence[int]) -> int:
-        """How many of these tokens are control tokens; tags of the reply format do not count."""
-        return sum(token in self._counted for token in ids)
-
-    def encode(self, text: str, written: int | None = None) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Token ids of a text with marks, in which each hidden control token is spelled.
 
-        More control tokens than the ``written`` ones of the template mean that the tokenizer found some in a spelling
-        that `hide` does not know (``＜s＞`` under NFKC).
+        Where the tokenizer finds more control tokens than are written, it knows a spelling that `hide` does not
+        (``＜s＞`` under NFKC): then it is not asked.
         """
         if self._secret not in text:
             ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-            if written is None or self.count(ids) == written:
+            written = sum(self._ids[control] in self._counted for _, control in self._written(text))
+            if sum(token in self._counted for token in ids) == written:
                 return ids
         if not self._tokenizer.is_fast:
             return list(self._spelled(text))
@@ -92,22 +87,27 @@ class ControlTokens:
         kept = [token for token in ids if token not in self._special or self._special[token] in tags]
         return str(self._tokenizer.decode(kept, skip_special_tokens=False))
 
-    def _replaced(self, text: str, new: Callable[[str, int], str]) -> str:
-        """The text with others for its control tokens, the longest at each place. Gemma has 6,000: `re` is slow."""
-        parts, rest = [], 0
+    def _written(self, text: str) -> Iterator[tuple[int, str]]:
+        """The longest control token at each place, and where it begins. Gemma has 6,000: `re` is slow."""
+        rest = 0
         for found in self._first.finditer(text):
             begin = found.start()
-            if begin < rest:
-                continue
             pieces = (text[begin : begin + length] for length in self._lengths)
-            control = next((piece for piece in pieces if piece in self._places), None)
+            control = next((piece for piece in pieces if piece in self._ids), None) if begin >= rest else None
             if control is not None:
-                parts += [text[rest:begin], new(control, begin)]
+                yield begin, control
                 rest = begin + len(control)
+
+    def _replaced(self, text: str, new: Callable[[str, int], str]) -> str:
+        """The text with others for its control tokens."""
+        parts, rest = [], 0
+        for begin, control in self._written(text):
+            parts += [text[rest:begin], new(control, begin)]
+            rest = begin + len(control)
         return "".join([*parts, text[rest:]])
 
     def _name(self, control: str, place: int = 0) -> str:
-        return f"{self._secret}n{self._places[control]}{_PRIVATE}"
+        return f"{self._secret}n{self._ids[control]}{_PRIVATE}"
 
     @cached_property
     def _renamed(self) -> "Tokenizer":
@@ -129,7 +129,7 @@ class ControlTokens:
 
     def _rename_pieces(self, model: dict[str, Any]) -> None:
         """Rename pieces of a model's vocabulary. No merge may lead to them, so no text is spelled with them."""
-        names = {text: self._name(text) for text in self._texts}
+        names = {text: self._name(text) for text in self._ids}
         vocabulary = model["vocab"]
         if isinstance(vocabulary, dict):
             model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}

@@ -80,49 +80,37 @@ def play(
         new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
         episodes += begun(envs[new], starts[new], executor, renew, rule, patience)
-        _take_turn(episodes, playing, policy, max_length, executor, cut_penalty, renew)
+        requests = []
+        for row in playing:
+            request = episodes[row].request(row, policy, max_length)
+            if request.room is None or request.room > 0:
+                requests.append(request)
+            elif episodes[row].turns:
+                episodes[row].finish(terminated=False, truncated=True, limit="context")
+            else:
+                raise OptionError(
+                    f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (the model's "
+                    f"context: {policy.max_context}); shorten the instruction, raise max_completion_length, or take "
+                    "another model"
+                )
+        answered = []
+        for request, reply in zip(requests, policy.reply(requests), strict=True):
+            if reply.error is None:
+                answered.append((request, reply))
+            else:
+                episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
+        outcomes = executor.run([partial(_step, episodes[request.row], reply.text) for request, reply in answered])
+        for (request, reply), outcome in zip(answered, outcomes, strict=True):
+            episode, penalty = episodes[request.row], cut_penalty if reply.cut else 0.0
+            if isinstance(outcome, Failure):
+                episode.fail(request, reply, penalty, outcome.kind, outcome.text)
+                if renew is not None:
+                    executor.attempt(partial(renew, episode.env, outcome))  # for later episodes; a failure is logged
+            else:
+                episode.answer(request, reply, outcome, penalty)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
     return [episode.trajectory(policy.chat, policy.max_context) for episode in episodes]
-
-
-def _take_turn(
-    episodes: Sequence[Episode],
-    playing: Sequence[int],
-    policy: Policy,
-    max_length: int | None,
-    executor: EnvExecutor,
-    cut_penalty: float,
-    renew: Renew | None,
-) -> None:
-    """One turn of the episodes that still play; one without room for a reply ends."""
-    requests = []
-    for row in playing:
-        request = episodes[row].request(row, policy, max_length)
-        if request.room is None or request.room > 0:
-            requests.append(request)
-        elif episodes[row].turns:
-            episodes[row].finish(terminated=False, truncated=True, limit="context")
-        else:
-            raise OptionError(
-                f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
-                f"{policy.max_context}); shorten the instruction, raise max_completion_length, or take another model"
-            )
-    answered = []
-    for request, reply in zip(requests, policy.reply(requests), strict=True):
-        if reply.error is None:
-            answered.append((request, reply))
-        else:
-            episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
-    outcomes = executor.run([partial(_step, episodes[request.row], reply.text) for request, reply in answered])
-    for (request, reply), outcome in zip(answered, outcomes, strict=True):
-        episode, penalty = episodes[request.row], cut_penalty if reply.cut else 0.0
-        if isinstance(outcome, Failure):
-            episode.fail(request, reply, penalty, outcome.kind, outcome.text)
-            if renew is not None:
-                executor.attempt(partial(renew, episode.env, outcome))  # for later episodes; a failure is logged
-        else:
-            episode.answer(request, reply, outcome, penalty)
 
 
 def begun(
