@@ -123,9 +123,9 @@ def _run(argv: list[str]) -> int:
     elif given.command == "report" and given.watch:
         from ragen_trl.reporting.watch import server
 
-        with server(given.runs, given.port) as served:
-            _say(f"report: http://127.0.0.1:{served.server_port}/ (Ctrl-C ends it)")
-            served.serve_forever()
+        served = server(given.runs, given.port)
+        _say(f"report: http://127.0.0.1:{served.effective_port}/ (Ctrl-C ends it)")
+        served.run()
     elif given.command == "report":
         from ragen_trl.reporting.report import write_report
 

@@ -6,19 +6,16 @@ An open page asks for ``/version`` and loads itself again (``static/page.js``).
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
+
+import waitress  # type: ignore[import-untyped]
+from flask import Flask, Response, abort, request
 
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.reporting.report import report
 
 _FILES = ("*.json", "episodes/*.gz", "trajectories/*.gz", "checkpoint-*/trainer_state.json")
-
-_DRAWING = Lock()  # matplotlib's settings are those of the process
 
 
 def version_of(folders: Sequence[Path]) -> str:
@@ -30,45 +27,34 @@ def version_of(folders: Sequence[Path]) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def server(folders: Sequence[Path], port: int) -> ThreadingHTTPServer:
-    """A server of the report on 127.0.0.1, for its ``serve_forever``; `OptionError` if the port cannot be had."""
-    try:
-        return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, folders))
-    except (OSError, OverflowError) as error:
-        raise OptionError(f"port is {port}, which cannot be used ({error}); choose another --port") from None
+def application(folders: Sequence[Path]) -> Flask:
+    """The page at ``/``, and its `version_of` at ``/version``."""
+    app = Flask(__name__, static_folder=None)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, folders: Sequence[Path], *args: Any) -> None:
-        self._folders = folders
-        super().__init__(*args)
-
-    def do_GET(self) -> None:
+    @app.before_request
+    def check_host() -> None:
         # Another site's page could reach this one under a name of its own that leads here.
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in ("127.0.0.1", "localhost"):
-            self._answer(403, "text/plain", "Ask 127.0.0.1 or localhost.")
-        elif self.path == "/version":
-            self._answer(200, "text/plain", version_of(self._folders))
-        elif self.path != "/":
-            self._answer(404, "text/plain", "There is only one page here.")
-        else:
-            version = version_of(self._folders)  # before the files are read: a page may be older than it is, not newer
-            try:
-                with _DRAWING:
-                    page = report(self._folders, version)
-                self._answer(200, "text/html", page)
-            except UserError as error:  # nothing is there yet, or a file is damaged
-                self._answer(503, "text/plain", str(error))
+        if request.host.partition(":")[0] not in ("127.0.0.1", "localhost"):
+            abort(403)
 
-    def _answer(self, status: int, kind: str, text: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.send_header("Cache-Control", "no-store")
-        if status == 503:
-            self.send_header("Refresh", "3")
-        self.end_headers()
-        self.wfile.write(text.encode())
+    @app.get("/version")
+    def version() -> Response:
+        return Response(version_of(folders), mimetype="text/plain")
 
-    def log_message(self, *args: object) -> None:
-        """Say nothing: a page asks every two seconds."""
+    @app.get("/")
+    def page() -> Response:
+        version = version_of(folders)  # before the files are read: a page may be older than it is, not newer
+        try:
+            return Response(report(folders, version))
+        except UserError as error:  # nothing is there yet, or a file is damaged
+            return Response(str(error), 503, {"Refresh": "3"}, mimetype="text/plain")
+
+    return app
+
+
+def server(folders: Sequence[Path], port: int) -> Any:
+    """A server of the report on 127.0.0.1, for its ``run``; `OptionError` if the port cannot be had."""
+    try:  # one thread, since matplotlib's settings are those of the process
+        return waitress.create_server(application(folders), host="127.0.0.1", port=port, threads=1)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"port is {port}, which cannot be used ({error}); choose another --port") from None
