@@ -232,12 +232,12 @@ def _play(words: list[str]) -> int:
     from ragen_trl.cli.options import read_plan
     from ragen_trl.cli.show import in_words
     from ragen_trl.evaluation.evaluator import episode_row, play_held_out
-    from ragen_trl.evaluation.players import LocalModel
+    from ragen_trl.evaluation.players import local_player
     from ragen_trl.training.recorder import describe_turn
 
     plan = read_plan({"episodes": 3, **given}, words)
     for name in plan.run.model:
-        policy = LocalModel(name, plan).policy()
+        policy = local_player(name, plan).policy()
         for episode in play_held_out(policy, plan.spec, plan.args[name], plan.run.episodes):
             transcript = [describe_turn(turn) for turn in episode.turns]
             _say(in_words(plan.spec.name, {**episode_row(episode), "transcript": transcript}))

@@ -16,7 +16,7 @@ from ragen_envs import EnvError, NoOracleError
 from ragen_trl.errors import REPEAT, DiskError, OptionError, UserError
 from ragen_trl.evaluation.evaluator import held_out_starts, judged, with_differences
 from ragen_trl.evaluation.folder import EpisodeFile, Starts, episodes_path
-from ragen_trl.evaluation.players import ApiModel, EvalPlan, LocalModel, Player
+from ragen_trl.evaluation.players import EvalPlan, Player, api_player, api_policy, local_player
 from ragen_trl.policies.api import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
@@ -31,9 +31,9 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
     Raises `ApiError` if the API answers nothing. After Ctrl-C the message of ``KeyboardInterrupt`` says how to go on.
     """
     starts = held_out_starts(plan.run.episodes, plan.run.samples_per_start)
-    api = ApiModel(plan) if plan.api.api_model else None
-    models: list[Player] = [*(LocalModel(name, plan) for name in plan.run.model), *([api] if api else [])]
-    players = [Player("random"), *models, Player("oracle")]
+    asked = api_policy(plan) if plan.api.api_model else None
+    models = [local_player(name, plan) for name in plan.run.model] + ([api_player(asked, plan)] if asked else [])
+    players = [Player("random", lambda: "random"), *models, Player("oracle", lambda: "oracle")]
     if (plan.folder / "stages.json").exists():
         raise OptionError(f"{plan.folder} holds a training run; choose another --output_dir")
     files: dict[str, EpisodeFile] = {}
@@ -57,10 +57,10 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
             kept = f"{bar.n} of {total} episodes are kept in {plan.folder}"
             raise KeyboardInterrupt(f"Stopped. {kept}. {REPEAT}") from None
         finally:
-            if api:
-                counted = [f"{count} {name.replace('_', ' ')}" for name, count in api.asked.counts.items()]
+            if asked:
+                counted = [f"{count} {name.replace('_', ' ')}" for name, count in asked.counts.items()]
                 say(f"API: {', '.join(counted)}")
-                api.asked.close()
+                asked.close()
     rows = {name: files[name].of(starts) for name, found in results.items() if "not_played" not in found}
     for name in [model.name for model in models if model.name in rows]:
         with_differences(results, rows, name, "random", models[0].name)
@@ -73,8 +73,8 @@ def run_eval(plan: EvalPlan, say: Callable[[str], None]) -> dict[str, Any]:
         "policies": {player.name: dict(player.settings) for player in players},
         "results": results,
     }
-    if api:
-        summary["api"] = {"endpoint": api.asked.endpoint, **api.asked.counts}
+    if asked:
+        summary["api"] = {"endpoint": asked.endpoint, **asked.counts}
     write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
     return summary
 

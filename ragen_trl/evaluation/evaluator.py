@@ -5,7 +5,6 @@ interval, and the same function gives the two rows to compare it with. Episodes 
 say nothing about the policy: they are left out of every rate, and counted.
 """
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -47,7 +46,6 @@ class EvaluationResult:
         actions: Executed actions per episode.
         reply_tokens: Sampled tokens per episode; 0 for scripts.
         truncated: Share of episodes that a limit ended.
-        seconds: Wall-clock time.
         left_out: Episodes that are not among the ``n`` because an environment or an API failed in them.
         samples: Episodes a start state; some start states have fewer if episodes were left out.
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
@@ -68,7 +66,6 @@ class EvaluationResult:
     actions: float
     reply_tokens: float
     truncated: float
-    seconds: float
     left_out: int = 0
     samples: int = 1
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -84,14 +81,13 @@ class EvaluationResult:
         return text
 
 
-def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -> Row:
+def episode_row(trajectory: Trajectory, sample: int = 0) -> Row:
     """The numbers that are kept of an episode, from which a result is computed: a line of ``episodes/*.jsonl.gz``.
 
     Returns:
         ``seed`` of the start state; ``sample``, the number among its episodes, from 0; ``limit`` as in `Trajectory`;
         the numbers of `measure`; ``task_score`` if the environment has it (``info["task_score"]`` of the last turn);
-        ``seconds``, its share of the time that its batch took; ``error``, the reason if its environment or an API
-        failed; ``faults`` if the environment tells them.
+        ``error``, the reason if its environment or an API failed; ``faults`` if the environment tells them.
     """
     last = trajectory.turns[-1].info
     return {
@@ -100,16 +96,14 @@ def episode_row(trajectory: Trajectory, sample: int = 0, seconds: float = 0.0) -
         "limit": trajectory.limit,
         **measure(trajectory),
         **({"task_score": float(last["task_score"])} if "task_score" in last else {}),
-        "seconds": seconds,
         "error": str(last["error"]).strip() if trajectory.limit in FAILED else "",
         "faults": [str(fault) for fault in last.get("faults", ())],
     }
 
 
-def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
+def summarise(trajectories: Sequence[Trajectory]) -> EvaluationResult:
     """The result of these episodes by the rules of `judged`, whose error it raises."""
-    each = seconds / max(1, len(trajectories))
-    return judged([episode_row(trajectory, seconds=each) for trajectory in trajectories])
+    return judged([episode_row(trajectory) for trajectory in trajectories])
 
 
 def judged(played: Sequence[Row]) -> EvaluationResult:
@@ -132,7 +126,6 @@ def judged(played: Sequence[Row]) -> EvaluationResult:
         format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
         action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
         **{name: fmean(row[name] for row in rows) for name in _MEANS},
-        seconds=fsum(row["seconds"] for row in played),
         left_out=len(played) - len(rows),
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
@@ -195,9 +188,7 @@ def evaluate(
         UserError: If environments or an API failed in every episode, or ``env`` names several environments.
         ValueError: If ``policy`` is another string.
     """
-    began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, samples)
-    return summarise(played, time.perf_counter() - began)
+    return summarise(play_held_out(policy, env, args, episodes, samples))
 
 
 def play_held_out(

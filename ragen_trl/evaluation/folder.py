@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import json
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,14 +96,15 @@ class EpisodeFile:
     ) -> None:
         """Play and store the missing episodes, on all processes together, a batch at a time; raises as `evaluate`."""
         missing = self.missing(starts)
-        left, began = iter(missing[process::processes]), time.perf_counter()
+        left = iter(missing[process::processes])
         for played in play_in_batches(policy, env, args, [starts[key] for key in missing], process, processes):
-            here = [(episode_row(one, next(left)[1]), [describe_turn(turn) for turn in one.turns]) for one in played]
+            here = [
+                {**episode_row(one, next(left)[1]), "transcript": [describe_turn(turn) for turn in one.turns]}
+                for one in played
+            ]
             rows = gather_object(here) if processes > 1 else here
-            each = (time.perf_counter() - began) / len(rows)
-            self.add([{**row, "seconds": each, "transcript": said} for row, said in rows], write=process == 0)
+            self.add(rows, write=process == 0)
             bar.update(len(rows))
-            began = time.perf_counter()
 
     def add(self, rows: list[Row], write: bool = True) -> None:
         """Store a block of episodes, as a whole or not at all."""

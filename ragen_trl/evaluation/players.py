@@ -4,12 +4,12 @@ A model is loaded when its turn comes and freed after it. A vLLM server is an AP
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -51,46 +51,40 @@ class EvalPlan:
         return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **limits}
 
 
-class Player:
-    """One row of the table: the ``"random"`` policy or the ``"oracle"``, or a model.
+class Player(NamedTuple):
+    """One row of the table: ``policy`` makes what plays, or names a baseline.
 
-    ``settings`` are what a model's replies depend on beside the task.
+    ``settings`` are what a model's replies depend on beside the task; empty for the random policy and the oracle.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, Any] | None = None) -> None:
-        self.name, self.settings = name, settings or {}
-
-    def policy(self) -> Policy | str:
-        """What plays, or the name of a baseline."""
-        return self.name
+    name: str
+    policy: Callable[[], Policy | str]
+    settings: Mapping[str, Any] = {}
 
 
-class LocalModel(Player):
+def local_player(name: str, plan: EvalPlan) -> Player:
     """A model of this machine, a folder or a hub id; its weights are held as long as its policy.
 
     Raises `UserError` if it cannot play.
     """
+    args, config = plan.args[name], check_model(name)
+    if args.observation == "image":
+        check_sees(config)
+    sampling = Sampling.of(args, plan.run.eval_temperature)
 
-    def __init__(self, name: str, plan: EvalPlan) -> None:
-        self._spec, self._args = plan.spec, plan.args[name]
-        args, self._config = self._args, check_model(name)
-        if args.observation == "image":
-            check_sees(self._config)
-        self._sampling = Sampling.of(args, plan.run.eval_temperature)
-        here = {"bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
-        super().__init__(name, {"model": fingerprint(name), **here, **_spoken_settings(self._sampling, args)})
-
-    def policy(self) -> Policy:
-        """The model, loaded, in the chat of its environment."""
-        args, tokenizer = self._args, AutoTokenizer.from_pretrained(self.name)
-        pictures, _ = picture_processor(self.name, args, tokenizer)
-        with closing(make_turns(self._spec.env, args, self._spec.kwargs)) as turns:
+    def policy() -> Policy:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        pictures, _ = picture_processor(name, args, tokenizer)
+        with closing(make_turns(plan.spec.env, args, plan.spec.kwargs)) as turns:
             chat = make_chat(tokenizer, turns, args, None if pictures is None else pictures.text)
-        kind = AutoModelForImageTextToText if self._config.model_type in FAMILIES else AutoModelForCausalLM
-        model = load_model(self.name, kind).to(args.device)
+        kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
+        model = load_model(name, kind).to(args.device)
         half = torch.float16 if args.fp16 else torch.bfloat16
         precision = partial(torch.autocast, args.device.type, half, enabled=bool(args.bf16 or args.fp16))
-        return local_policy(model, chat, self._sampling, precision, pictures, args.merge_lora)
+        return local_policy(model, chat, sampling, precision, pictures, args.merge_lora)
+
+    here = {"bf16": args.bf16, "fp16": args.fp16, "merge_lora": args.merge_lora}
+    return Player(name, policy, {"model": fingerprint(name), **here, **_spoken_settings(sampling, args)})
 
 
 def api_name(api: ApiArguments) -> str | None:
@@ -98,33 +92,31 @@ def api_name(api: ApiArguments) -> str | None:
     return None if api.api_model is None else f"{api.api_model} (API)"
 
 
-class ApiModel(Player):
-    """The model behind an API; `OptionError` for options that no API can honour."""
+def api_policy(plan: EvalPlan) -> ApiPolicy:
+    """The policy that asks the model behind the API; `OptionError` for options that no API can honour."""
+    api, args = plan.api, plan.args[str(api_name(plan.api))]
+    for option in option_names(TokenOptions):
+        if getattr(args, option) != getattr(TokenOptions, option):
+            raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
+    return ApiPolicy(
+        str(api.api_model),
+        Sampling.of(args, plan.run.eval_temperature),
+        api.api_base,
+        cache=api.api_cache or plan.folder / "api_cache.sqlite",
+        system_prompt=args.system_prompt,
+        leave_out=api.api_leave_out,
+        token_limit=api.api_token_limit,
+        concurrency=api.api_concurrency,
+        retries=api.api_retries,
+        timeout=api.api_timeout,
+    )
 
-    def __init__(self, plan: EvalPlan) -> None:
-        api, name = plan.api, str(api_name(plan.api))
-        args = plan.args[name]
-        for option in option_names(TokenOptions):
-            if getattr(args, option) != getattr(TokenOptions, option):
-                raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-        sampling = Sampling.of(args, plan.run.eval_temperature)
-        self.asked = ApiPolicy(
-            str(api.api_model),
-            sampling,
-            api.api_base,
-            cache=api.api_cache or plan.folder / "api_cache.sqlite",
-            system_prompt=args.system_prompt,
-            leave_out=api.api_leave_out,
-            token_limit=api.api_token_limit,
-            concurrency=api.api_concurrency,
-            retries=api.api_retries,
-            timeout=api.api_timeout,
-        )
-        super().__init__(name, {"endpoint": self.asked.endpoint, **_spoken_settings(sampling, args)})
 
-    def policy(self) -> Policy:
-        """The policy that asks it."""
-        return self.asked
+def api_player(asked: ApiPolicy, plan: EvalPlan) -> Player:
+    """The model behind the API that this policy asks."""
+    name = str(api_name(plan.api))
+    settings = {"endpoint": asked.endpoint, **_spoken_settings(asked.sampling, plan.args[name])}
+    return Player(name, lambda: asked, settings)
 
 
 def fingerprint(name: str) -> str:

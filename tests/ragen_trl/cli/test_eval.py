@@ -35,10 +35,9 @@ def evaluate(folder: Path, *options: str, episodes: int = 6) -> int:
 
 
 def episodes_in(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of every file, without times."""
+    """The lines of every file."""
     files = {path.name: gzip.decompress(path.read_bytes()).splitlines() for path in (folder / "episodes").iterdir()}
-    rows = {name: [json.loads(line) for line in lines] for name, lines in files.items()}
-    return {name: [{k: v for k, v in row.items() if k != "seconds"} for row in each] for name, each in rows.items()}
+    return {name: [json.loads(line) for line in lines] for name, lines in files.items()}
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def test_play_shows_the_episodes_of_a_saved_model(model: str, capsys: pytest.Cap
 
 
 def stored(seed: int, sample: int = 0) -> Row:
-    measured = ("success", "turns", "actions", "reply_tokens", "truncated", "format_valid", "action_valid", "seconds")
+    measured = ("success", "turns", "actions", "reply_tokens", "truncated", "format_valid", "action_valid")
     row = {"seed": seed, "sample": sample, "limit": "turns", "return": 0.1 + 0.2, "faults": ["wrong price"]}
     return {**row, **dict.fromkeys(measured, 1)}
 

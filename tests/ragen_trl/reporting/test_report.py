@@ -229,7 +229,7 @@ def recorded_run(folder: Path, seed: int, *steps: int) -> Path:
 def played(folder: Path, policy: str, *replies: str) -> list[Row]:
     """A file of failed episodes, one for each of these replies; returns the episodes."""
     measured = ("success", "return", "turns", "actions", "reply_tokens", "truncated", "format_valid", "action_valid")
-    row = {**dict.fromkeys(measured, 0.0), "turns": 1.0, "sample": 0, "seconds": 0.1, "limit": "", "error": ""}
+    row = {**dict.fromkeys(measured, 0.0), "turns": 1.0, "sample": 0, "limit": "", "error": ""}
     rows = [
         {**row, "seed": seed, "transcript": [{"observation": "Up?\x1b[2J", "reply": reply, "reward": 0.0}]}
         for seed, reply in enumerate(replies)
