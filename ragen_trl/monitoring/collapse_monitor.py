@@ -219,7 +219,7 @@ def rollout_measures(rollout: RolloutBatch) -> dict[str, float]:
     Every process has to call it.
     """
     here = [
-        (played.turns[0].reply, len(played.turns), sum(len(turn.info["actions"]) for turn in played.turns))
+        (played.turns[0].reply, len(played.turns), sum(len(turn.info.get("actions", ())) for turn in played.turns))
         for played in rollout.trajectories
     ]
     replies, turns, actions = zip(*rollout.in_order(gather_object(here)), strict=True)

@@ -186,22 +186,17 @@ class VisionPolicy(TransformersPolicy):
     ) -> None:
         super().__init__(model, chat, replace(sampling, never=pictures.never_sampled), autocast, merge_lora)
         self._pictures = pictures
-        self._contexts: list[list[int]] = []  # of each episode, with its replies
-        self._shown: list[list[Picture]] = []
         self._places = torch.empty(0)  # (episodes, tokens, 3): time, height and width
         self._parts: dict[int, torch.Tensor] = {}  # of pictures not yet read: (1 + deeper, parts, width) of an episode
 
     def begin(self, seeds: Sequence[int]) -> None:
         """As `Policy.begin`."""
         super().begin(seeds)
-        self._contexts, self._shown = [[] for _ in seeds], [[] for _ in seeds]
         self._places = torch.zeros(len(seeds), 0, 3, dtype=torch.long, device=self.model.device)
 
     def _reply(self, requests: Sequence[Request]) -> list[Reply]:
         for request in requests:
-            self._contexts[request.row] += [*self._rows[request.row].ids, *request.new_ids]
-            self._shown[request.row] += request.pictures
-            self._set_places(request.row)
+            self._set_places(request)
         looks = self._look_at(list(dict.fromkeys(picture for each in requests for picture in each.pictures)))
         self._parts = {
             request.row: torch.cat([looks[picture] for picture in request.pictures], dim=1)
@@ -210,10 +205,11 @@ class VisionPolicy(TransformersPolicy):
         }
         return super()._reply(requests)
 
-    def _set_places(self, number: int) -> None:
-        """Where the tokens of an episode's context are, and those of the reply to come, which are text."""
-        ids = torch.tensor([self._contexts[number]])
-        grids = torch.tensor([self._pictures.grid_of_patches(picture) for picture in self._shown[number]])
+    def _set_places(self, request: Request) -> None:
+        """Where the tokens of a request's context are, and those of the reply to come, which are text."""
+        ids = torch.tensor([request.context])
+        shown = [*(picture for turn in request.turns for picture in turn.pictures), *request.pictures]
+        grids = torch.tensor([self._pictures.grid_of_patches(picture) for picture in shown])
         places = torch.arange(ids.shape[1]).expand(3, 1, -1)
         if len(grids):
             seen = (ids == self._pictures.image_id).long()
@@ -223,7 +219,7 @@ class VisionPolicy(TransformersPolicy):
         missing = len(whole) - self._places.shape[1]
         if missing > 0:
             self._places = torch.nn.functional.pad(self._places, (0, 0, 0, missing))
-        self._places[number, : len(whole)] = whole.to(self._places.device)
+        self._places[request.row, : len(whole)] = whole.to(self._places.device)
 
     def _look_at(self, pictures: list[Picture]) -> dict[Picture, torch.Tensor]:
         """What the vision tower sees in each picture: (1 + deeper, parts, width), for the first layer and others."""

@@ -192,19 +192,12 @@ class VLLMPolicy(Policy):
         self.sampling, self._engine, self._refresh, self._decode = sampling, engine, refresh, chat.decode_reply
         stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
         self._end = ReplyEnd(chat.tokenizer, stop_ids, sampling.stop_at_answer)
-        self._random: dict[int, np.random.Generator] = {}
-        self._ids: dict[int, list[int]] = {}
+        self._random: list[np.random.Generator] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
         """As `Policy.begin`, with the policy's present weights."""
         self._refresh()
-        self._random = {row: np.random.default_rng(seed) for row, seed in enumerate(seeds)}
-        self._ids = {row: [] for row in self._random}
-
-    def end(self, rows: Sequence[int]) -> None:
-        """As `Policy.end`."""
-        for finished in rows:
-            del self._random[finished], self._ids[finished]
+        self._random = [np.random.default_rng(seed) for seed in seeds]
 
     def goes_on(self, playing: bool) -> bool:
         """With one server for all processes, they take turns together as long as any of them plays."""
@@ -214,18 +207,14 @@ class VLLMPolicy(Policy):
         """As `Policy.reply`."""
         contexts = []
         for request in requests:
-            if request.context_ids is not None:
-                self._ids[request.row] = list(request.context_ids)
-            self._ids[request.row] += request.new_ids
             seed = int(self._random[request.row].integers(_LARGEST_SEED))
             limit = request.max_tokens(self.sampling.max_tokens)
-            contexts.append(Context(list(self._ids[request.row]), seed, limit))
+            contexts.append(Context(request.context, seed, limit))
         completions = self._engine.complete(contexts, self.sampling, self._end.stop_ids)
-        replies = []
-        for request, (ids, logprobs) in zip(requests, completions, strict=True):
-            self._ids[request.row] += ids
-            replies.append(Reply(self._decode(ids), tuple(ids), tuple(logprobs), cut=not self._end.reached(ids)))
-        return replies
+        return [
+            Reply(self._decode(ids), tuple(ids), tuple(logprobs), cut=not self._end.reached(ids))
+            for ids, logprobs in completions
+        ]
 
 
 def send_weights(generation: VLLMGeneration) -> None:

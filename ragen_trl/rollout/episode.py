@@ -9,7 +9,7 @@ from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv, tokens_read
 from ragen_trl.trajectory import Picture, Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ POLICY_FAILED = "error"
 """`Trajectory.limit` if the policy had no reply."""
 FAILED = (*FAILURES, POLICY_FAILED)
 """Endings for which no policy is to blame: the environment failed, or the server that the policy asks."""
-
-# The keys of ``AgentTurns`` that describe one turn. No environment read the reply, so it counts as valid.
-_NOTHING_DONE: dict[str, Any] = {
-    **dict.fromkeys(("actions", "invalid_actions", "surplus_actions", "action_rewards"), ()),
-    **dict.fromkeys(("success", "action_is_effective"), False),
-    **dict.fromkeys(("format_is_valid", "action_is_valid"), True),
-    **{"num_actions": 0, "env_reward": 0.0, "format_penalty": 0.0},
-}
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,6 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     opening: str = ""  # `Turn.opening` of the last answer; only with a rule
     length: int = 0  # tokens of the turns so far
-    context: int = 0  # tokens that the policy's context holds now
     cost: int = 0  # tokens of the next message
     done: dict[str, Any] | None = None  # ``terminated``, ``truncated`` and ``limit`` once the episode has ended
 
@@ -90,14 +81,13 @@ class Episode:
 
     def request(self, row: int, policy: Policy, max_length: int | None) -> Request:
         """What the policy is asked now; its ``room`` is below 1 if no reply fits, see `loop.play`."""
-        context_ids, new_ids = self._next_ids(policy.chat)
-        read = self.context if context_ids is None else len(context_ids)
-        rooms = [] if policy.max_context is None else [policy.max_context - read - len(new_ids)]
+        (context_ids, new_ids), last = self._next_ids(policy.chat), self.last
+        request = Request(row, last.observation, new_ids, self.env, None, context_ids, last.pictures, tuple(self.turns))
+        rooms = [] if policy.max_context is None else [policy.max_context - len(request.context)]
         if max_length is not None:
             first = len(self.turns[0].prompt_ids) if self.turns else len(new_ids)
             rooms.append(max_length - (self.length + self.cost - first))
-        room, last = min(rooms, default=None), self.last
-        return Request(row, last.observation, new_ids, self.env, room, context_ids, last.pictures, tuple(self.turns))
+        return replace(request, room=min(rooms, default=None))
 
     def answer(self, request: Request, reply: Reply, outcome: Outcome, penalty: float) -> None:
         """Record a turn that the environment answered; ``penalty`` is added to its reward."""
@@ -110,8 +100,7 @@ class Episode:
 
     def fail(self, request: Request, reply: Reply, reward: float, limit: str, error: str) -> None:
         """Record a turn that no environment answered, and end the episode."""
-        info = {**self.last.info, **{key: value for key, value in _NOTHING_DONE.items() if key in self.last.info}}
-        self._record(request, reply, reward, {**info, "limit": limit, "error": error})
+        self._record(request, reply, reward, {"limit": limit, "error": error})
         self.finish(terminated=False, truncated=True, limit=limit)
 
     def finish(self, terminated: bool, truncated: bool, limit: str) -> None:
@@ -124,8 +113,8 @@ class Episode:
         goes_on = self.done["truncated"] and not self.done["terminated"]
         seen = self.done["limit"] not in FAILED  # otherwise there is no answer to show
         context_ids, new_ids = self._next_ids(chat) if goes_on and seen else (None, ())
-        read = self.context if context_ids is None else len(context_ids)
-        room = None if max_context is None else max(0, max_context - read)
+        read = tokens_read(self.turns) if context_ids is None else context_ids
+        room = None if max_context is None else max(0, max_context - len(read))
         return Trajectory(
             turns=tuple(self.turns),
             seed=self.start.seed,
@@ -171,8 +160,6 @@ class Episode:
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)
-        read = self.context if request.context_ids is None else len(request.context_ids)
-        self.context = read + len(request.new_ids) + len(reply.ids)
 
     def _keep_opening(self) -> None:
         if self.rule is None:

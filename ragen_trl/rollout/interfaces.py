@@ -62,9 +62,22 @@ class Request:
     pictures: tuple[Picture, ...] = ()  # of the user message; their tokens are among new_ids
     turns: tuple[Turn, ...] = ()  # of the episode so far
 
+    @property
+    def context(self) -> list[int]:
+        """All tokens that the model reads before this reply."""
+        return [*(tokens_read(self.turns) if self.context_ids is None else self.context_ids), *self.new_ids]
+
     def max_tokens(self, per_reply: int) -> int:
         """Tokens that the reply may have, if every reply may have ``per_reply``."""
         return per_reply if self.room is None else min(per_reply, self.room)
+
+
+def tokens_read(turns: Sequence[Turn]) -> list[int]:
+    """All tokens in a model's context after these turns: since it was last built again, replies included."""
+    ids: list[int] = []
+    for turn in turns:
+        ids = [*(ids if turn.context_ids is None else turn.context_ids), *turn.prompt_ids, *turn.reply_ids]
+    return ids
 
 
 @dataclass(frozen=True)
