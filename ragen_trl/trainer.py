@@ -689,7 +689,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             metric_key_prefix: As in TRL.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
-        rows = self.eval_dataset if eval_dataset is None else self._tasks.rows_for_evaluation(eval_dataset)
+        rows = self.eval_dataset if eval_dataset is None else self._tasks.evaluation_rows(eval_dataset, held_out=False)
         trained, _ = self.model.training, self.model.eval()
         try:
             figures = {f"{metric_key_prefix}_{key}": value for key, value in self._evaluated(rows, at_once).items()}

@@ -39,8 +39,7 @@ class ContextRule:
         """The context before the next reply: `Turn.context_ids` and `Turn.prompt_ids`; ``None`` if it grows.
 
         ``turns`` is at least one turn, with its `Turn.opening`; ``opening`` is that of ``observation``, the message to
-        answer. A window keeps replies as they were sampled. `OptionError` if the function fails or returns something
-        else than messages.
+        answer. A window keeps replies as they were sampled. `OptionError` for messages in another order.
         """
         if self.write is not None:
             texts = _written(self.write, chat, turns, opening)
@@ -64,29 +63,18 @@ class ContextRule:
 
 def _written(write: Context, chat: "Chat", turns: Sequence[Turn], opening: str) -> list[str]:
     """The texts of a function's messages, of the user and of the assistant in turn; none if the context grows."""
-    name = f"the option context: {write.__module__}:{getattr(write, '__qualname__', repr(write))}"
-    try:
-        messages = write(tuple(turns), opening)
-    except Exception as error:
-        raise OptionError(
-            f"{name} failed after turn {len(turns)} ({type(error).__name__}: {error}); it is given the turns so far, "
-            "at least one, and the opening"
-        ) from error
+    messages = write(tuple(turns), opening)
     if messages is None:
         return []
-    try:
-        roles, texts = zip(*((message["role"], message["content"]) for message in messages), strict=True)
-        expected = [("user", "assistant")[place % 2] for place in range(len(roles))]
-        readable = len(roles) % 2 == 1 and list(roles) == expected and all(isinstance(text, str) for text in texts)
-    except (TypeError, KeyError, ValueError):
-        readable = False
-    if not readable or not all(reply.startswith(chat.reply_prefix) for reply in texts[1::2]):
+    texts, roles = [message["content"] for message in messages], [message["role"] for message in messages]
+    in_turn = len(roles) % 2 == 1 and roles == [("user", "assistant")[place % 2] for place in range(len(roles))]
+    if not in_turn or not all(reply.startswith(chat.reply_prefix) for reply in texts[1::2]):
         raise OptionError(
-            f"{name} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of user and "
-            "assistant in turn, the user's first and last (a system message is the option system_prompt), where the "
-            f"assistant's begin with {chat.reply_prefix!r}, as a turn's own `reply` does"
+            f"the option context: {write!r} returned {messages!r:.200}; return None, or messages of user and assistant "
+            "in turn, the user's first and last (a system message is the option system_prompt), where the assistant's "
+            f"begin with {chat.reply_prefix!r}, as a turn's own `reply` does"
         )
-    return list(texts)
+    return texts
 
 
 def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:

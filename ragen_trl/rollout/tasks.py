@@ -106,24 +106,18 @@ class Tasks:
     def _first_rows(self) -> dict[tuple[int, int], int]:
         return {start: place for place, start in reversed([*enumerate(self._starts)])}
 
-    def evaluation_rows(self, given: Dataset | None = None) -> Dataset:
-        """Rows of TRL's evaluation during training: a user's own, or made-up ones without the user's columns.
-
-        Of these the environments take turns, and each starts with the same first seed.
-        """
-        if given is not None:
-            return self.rows_for_evaluation(given, held_out=True)
-        count = len(self.specs)
-        places = range(len(seeds.selection_seeds(self._args.num_eval_seeds)))
-        return self._made_up([(place % count, seeds.SELECTION + place // count) for place in places])
-
-    def rows_for_evaluation(self, dataset: Dataset, held_out: bool = False) -> Dataset:
-        """A user's own rows for TRL's evaluation, in their order, in environments of the run or in others.
+    def evaluation_rows(self, dataset: Dataset | None = None, held_out: bool = True) -> Dataset:
+        """Rows of TRL's evaluation: a user's own, in their order, in environments of the run or in others, or made up.
 
         ``env`` may be missing if the run has one environment; it may be the name of a function of the run. Without a
         column ``kwargs``, an environment of the run has the run's arguments.
-        ``held_out`` rows, by which a checkpoint may be chosen, must not be trained on.
+        ``held_out`` rows, by which a checkpoint may be chosen, must not be trained on. In made-up ones the environments
+        take turns, and each starts with the same first seed.
         """
+        if dataset is None:
+            count = len(self.specs)
+            places = range(len(seeds.selection_seeds(self._args.num_eval_seeds)))
+            return self._made_up([(place % count, seeds.SELECTION + place // count) for place in places])
         rows, self.evaluated = _described(dataset, self.evaluated, "eval_dataset", 0, len(self.specs))
         for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True) if held_out else ()):
             if start in self._first_rows:

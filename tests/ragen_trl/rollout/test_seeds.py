@@ -130,11 +130,11 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time() -> None:
 def test_rows_of_an_evaluation_mean_the_runs_environments_or_others() -> None:
     tasks = Tasks(EnvSpec(LAKE, {"size": 5}), None, config())
     seeds = {"seed": [1, 2]}
-    alone = tasks.rows_for_evaluation(Dataset.from_dict(seeds))
-    named = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE, BANDIT]}))
-    own = tasks.rows_for_evaluation(Dataset.from_dict({**seeds, "env": [LAKE] * 2, "kwargs": ['{"size": 6}', ""]}))
+    alone = tasks.evaluation_rows(Dataset.from_dict(seeds))
+    named = tasks.evaluation_rows(Dataset.from_dict({**seeds, "env": [LAKE, BANDIT]}))
+    own = tasks.evaluation_rows(Dataset.from_dict({**seeds, "env": [LAKE] * 2, "kwargs": ['{"size": 6}', ""]}))
     assert [list(rows["env_index"]) for rows in (alone, named, own)] == [[0, 0], [0, 1], [2, 3]]
     assert [dict(tasks.evaluated[place].kwargs) for place in range(4)] == [{"size": 5}, {}, {"size": 6}, {}]
     trained = Dataset.from_dict({"seed": [tasks.rows[0]["seed"]]})
     with pytest.raises(OptionError, match="row 0 of eval_dataset has seed 10000, on which the run trains"):
-        tasks.rows_for_evaluation(trained, held_out=True)
+        tasks.evaluation_rows(trained)
