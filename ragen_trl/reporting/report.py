@@ -31,7 +31,6 @@ from ragen_trl.evaluation.tables import result_table, table_order
 from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
-from ragen_trl.training.checkpoints import whole_checkpoints
 from ragen_trl.training.recorder import recordings
 
 _LARGEST_PAGE = 18 << 20  # bytes of a page's episodes, so that it opens in any browser
@@ -72,23 +71,19 @@ class Run:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Read a run folder: ``summary.json`` and ``history.json``, or without it the log in the newest checkpoint.
+    """Read a run folder: ``summary.json``, ``history.json`` and the episodes, as far as they are there.
 
     Raises `UserError` if there is nothing, or with a file's name if it cannot be read.
     """
     folder = Path(folder)
     summary, history = (_read(folder / name, kind) for name, kind in _FILES.items())
-    if history is None:
-        whole = whole_checkpoints(folder)
-        state = _read(whole[max(whole)] / "trainer_state.json", dict) if whole else None
-        history = (state or {}).get("log_history", [])
     episodes = episodes_by_policy(folder)
     if summary is None and not history and not episodes and not recordings(folder):
-        raise UserError(f"{folder} holds no run: no summary.json, no checkpoint, no episodes, nothing recorded")
+        raise UserError(f"{folder} holds no run: no summary.json, no history.json, no episodes, nothing recorded")
     if summary is None:
         judgeable = {name: rows for name, rows in episodes.items() if any(row["limit"] not in FAILED for row in rows)}
         summary = {"results": {name: asdict(judged(rows)) for name, rows in judgeable.items()}}
-    return Run(folder, summary, history, episodes)
+    return Run(folder, summary, history or [], episodes)
 
 
 def lost_files(folder: Path) -> list[str]:

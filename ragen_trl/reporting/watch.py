@@ -15,7 +15,7 @@ from flask import Flask, Response, abort, request
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.reporting.report import report
 
-_FILES = ("*.json", "episodes/*.gz", "trajectories/*.gz", "checkpoint-*/trainer_state.json")
+_FILES = ("*.json", "episodes/*.gz", "trajectories/*.gz")
 
 
 def version_of(folders: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from ragen_envs import CALL_FORMATS, END_THINK, THINK, CallFormat
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.control_tokens import ControlTokens
 from ragen_trl.trajectory import Picture
 
@@ -35,10 +35,6 @@ _CALL: dict[str, Any] = {"name": "probe_tool", "arguments": {"probe_argument": 1
 _PARAMETERS = {"type": "object", "properties": {"probe_argument": {"type": "integer"}}, "required": ["probe_argument"]}
 _TOOL: dict[str, Any] = {"name": "probe_tool", "description": "A probe.", "parameters": _PARAMETERS}
 _TOOLS: Tools = [{"type": "function", "function": _TOOL}]
-
-
-class ChatTemplateError(UserError, ValueError):
-    """The tokenizer's chat template is missing, or cannot be used append-only."""
 
 
 class Chat:
@@ -62,7 +58,7 @@ class Chat:
         end_of_turn_id: The token that closes an assistant's message, or ``None`` if the closing text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, or none that can be used append-only, with tools if there are any.
+        OptionError: If there is no template, or none that can be used append-only, with tools if there are any.
     """
 
     def __init__(
@@ -149,7 +145,7 @@ class Chat:
     def call_format(self) -> str:
         """The form of the tool calls that the model has learnt, one of ``ragen_envs.CALL_FORMATS``.
 
-        `ChatTemplateError` unless the template shows tools, calls and results, and appends them.
+        `OptionError` unless the template shows tools, calls and results, and appends them.
         """
         if _CALL["name"] not in self._opening(_FIRST, _TOOLS):
             raise self._refused_tools("does not show tools")
@@ -158,7 +154,7 @@ class Chat:
         called = {**_assistant(""), "tool_calls": [{"type": "function", "id": "probe0001", "function": _CALL}]}
         try:
             written = self._render([_user(_FIRST), called], tools=_TOOLS).rpartition(_FIRST)[2]
-        except (ChatTemplateError, ValueError):
+        except ValueError:
             written = ""
         # From the tag, or else from the first brace: before them stands what begins an assistant's message.
         for form, begin in zip(CALL_FORMATS, ("<tool_call>", "{"), strict=True):
@@ -211,7 +207,7 @@ class Chat:
             )
         except TemplateError as error:
             remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
-            raise ChatTemplateError(f"{self._name} refuses a conversation ({error}); {remedy}") from error
+            raise OptionError(f"{self._name} refuses a conversation ({error}); {remedy}") from error
         return f"{text.rstrip()}\n\n{END_THINK}\n\n" if self._ends_thought and add_generation_prompt else text
 
     @property
@@ -223,7 +219,7 @@ class Chat:
         own = self.tokenizer.chat_template
         own = own["default"] if isinstance(own, dict) else own
         if own is None:
-            raise ChatTemplateError(
+            raise OptionError(
                 f"{self._name} is missing; set tokenizer.chat_template, or take an instruction-tuned model"
             )
         if self._appends(own) and self._appends(own, _THOUGHT):
@@ -244,7 +240,7 @@ class Chat:
         self._variables = given
         if not think and self._appends(own):
             return own
-        raise ChatTemplateError(
+        raise OptionError(
             f"{self._name} rewrites earlier messages when later ones arrive, or leaves out their text, so tokens could "
             "not be trained exactly as they were sampled; set tokenizer.chat_template to a version for text that only "
             "appends (that keeps past <think> blocks and the system message where they are)"
@@ -283,8 +279,8 @@ class Chat:
             and after.rpartition(_REPLY)[2] == later.rpartition(_REPLY)[2]
         )
 
-    def _refused_tools(self, what: str) -> ChatTemplateError:
-        return ChatTemplateError(
+    def _refused_tools(self, what: str) -> OptionError:
+        return OptionError(
             f"{self._name} {what}; use a model whose template has tools in the form of Qwen2.5, Qwen3 or Llama 3.1, or "
             "let it play in text: env=lambda: AgentTurns(gymnasium.make(...))"
         )

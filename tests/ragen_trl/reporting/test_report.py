@@ -20,7 +20,6 @@ from ragen_trl.evaluation.evaluator import EvaluationResult, Row
 from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 from ragen_trl.evaluation.tables import aligned, result_table
 from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
-from ragen_trl.system.atomic import seal
 from ragen_trl.training.recorder import recordings, write_recording
 
 # Finished runs, made up, and what their report page says
@@ -191,17 +190,12 @@ def test_half_a_file_is_refused_and_leaves_the_old_report(tmp_path: Path, name: 
 
 
 def test_a_run_that_goes_on_and_a_scripts_are_shown_as_far_as_they_are(tmp_path: Path) -> None:
-    """Both leave checkpoints."""
-    checkpoint = tmp_path / "run" / "checkpoint-20"
-    checkpoint.mkdir(parents=True)
-    state = {"global_step": 20, "log_history": success_only(20)}
-    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
-    seal(checkpoint, {})
+    (write_run(tmp_path / "run") / "summary.json").unlink()
     html = page([tmp_path / "run"], tmp_path)
     assert "no results yet; the last logged step is 20" in html and "<svg" in html
     assert "<title>step 20: success 0.200, mean of the last 0.180</title>" in html  # under the mouse
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no checkpoint"):
+    with pytest.raises(UserError, match="holds no run"):
         read_run(tmp_path / "empty")
 
 

@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_envs.calling.tool import write_call
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.tiny_model import CHAT_TEMPLATE
-from ragen_trl.rollout.chat import Chat, ChatTemplateError
+from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
@@ -46,7 +47,7 @@ def text(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
 )
 def test_a_template_that_rewrites_history_is_refused(template: str, system_prompt: str | None) -> None:
     tokenizer = byte_tokenizer(template, CHATML_TOKENS, "<|im_end|>")
-    with pytest.raises(ChatTemplateError, match="rewrites earlier messages.*set tokenizer.chat_template"):
+    with pytest.raises(OptionError, match="rewrites earlier messages.*set tokenizer.chat_template"):
         Chat(tokenizer, system_prompt)
 
 
@@ -131,7 +132,7 @@ def forgetful(switch: str = "") -> PreTrainedTokenizerFast:
     "switch", ["preserve_thinking", "not truncate_history_thinking|default(true)", "not clear_thinking|default(true)"]
 )
 def test_a_switch_that_keeps_thoughts_is_used(switch: str) -> None:
-    with pytest.raises(ChatTemplateError, match="rewrites earlier messages"):
+    with pytest.raises(OptionError, match="rewrites earlier messages"):
         Chat(forgetful())
     chat = Chat(forgetful(switch))
     assert text(chat.tokenizer, chat.start("hello")).endswith("hello<|im_end|>\n<|im_start|>assistant\n")
