@@ -53,7 +53,7 @@ class EnvExecutor:
 
     def __init__(self, workers: int = DEFAULT_WORKERS, timeout: float | None = None) -> None:
         self.workers, self.timeout = workers, timeout
-        self._warned: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
         """What each call returns, or its `Failure`, in order. The first failure of every kind is logged."""
@@ -70,7 +70,7 @@ class EnvExecutor:
                 except IndexError:  # another thread has taken the last call
                     return
                 running[index] = time.monotonic(), threading.get_ident()
-                outcome = _attempt(call)
+                outcome = self.attempt(call)
                 if running.pop(index, None) is None:
                     return  # this thread was abandoned
                 outcomes[index] = outcome
@@ -88,38 +88,29 @@ class EnvExecutor:
                 for index, (began, thread) in list(running.items()):
                     late = self.timeout is not None and time.monotonic() - began >= self.timeout
                     if late and running.pop(index, None) is not None:
-                        text = f"no answer within {self.timeout:g} s; the call is at\n{_stack(thread)}"
-                        outcomes[index] = Failure("timeout", text)
+                        frame = sys._current_frames().get(thread)
+                        stack = "".join(traceback.format_stack(frame)) if frame else "(its thread is gone)\n"
+                        text = f"no answer within {self.timeout:g} s; the call is at\n{stack}"
+                        outcomes[index] = self._failed("timeout", text)
                         threads -= 1
         finally:
             waiting.clear()  # after Ctrl-C no call begins any more
-        return [self._warned_of(outcomes[index]) for index in range(len(calls))]
+        return [outcomes[index] for index in range(len(calls))]
 
     def attempt(self, call: Callable[[], T]) -> T | Failure:
         """What one call returns, or its `Failure`: run in this thread and without the time limit."""
-        return self._warned_of(_attempt(call))
+        try:
+            return call()
+        except EnvError as error:  # its message says what to do, and where it was raised is of no use
+            notes = getattr(error, "__notes__", ())
+            return self._failed("crash", "\n".join([f"{type(error).__name__}: {error}", *notes]), error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit: an environment must not end the run
+            return self._failed("crash", "".join(traceback.format_exception(error)), error)
 
-    def _warned_of(self, outcome: T | Failure) -> T | Failure:
-        if isinstance(outcome, Failure):
-            kind = (outcome.kind, type(outcome.error).__name__)
-            if kind not in self._warned:
-                logger.warning("an environment failed (%s); others like it are not shown:\n%s", kind[0], outcome.text)
-            self._warned.add(kind)
-        return outcome
-
-
-def _stack(thread: int) -> str:
-    frame = sys._current_frames().get(thread)
-    return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread is gone)\n"
-
-
-def _attempt(call: Callable[[], T]) -> T | Failure:
-    try:
-        return call()
-    except EnvError as error:  # its message says what to do, and where it was raised is of no use
-        notes = getattr(error, "__notes__", ())
-        return Failure("crash", "\n".join([f"{type(error).__name__}: {error}", *notes]), error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also SystemExit: an environment must not end the run
-        return Failure("crash", "".join(traceback.format_exception(error)), error)
+    def _failed(self, kind: str, text: str, error: BaseException | None = None) -> Failure:
+        if (kind, type(error).__name__) not in self._logged:
+            self._logged.add((kind, type(error).__name__))
+            logger.warning("an environment failed (%s); others like it are not shown:\n%s", kind, text)
+        return Failure(kind, text, error)

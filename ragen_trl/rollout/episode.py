@@ -23,7 +23,10 @@ FAILED = (*FAILURES, POLICY_FAILED)
 
 @dataclass(frozen=True)
 class Outcome:
-    """An environment's answer to ``reset`` or ``step``."""
+    """An environment's answer to ``reset`` or ``step``.
+
+    `ValueError` for half a character in a text, or for a reward or a score like NaN.
+    """
 
     observation: str
     info: dict[str, Any]
@@ -33,16 +36,15 @@ class Outcome:
     pictures: tuple[Picture, ...] = ()
 
     @classmethod
-    def of(cls, message: Any, info: Mapping[str, Any], *ending: Any) -> "Outcome":
+    def of(cls, message: Any, info: Mapping[str, Any]) -> "Outcome":
         """An answer whose message is a text, or a dict of a "text" and an "image"."""
-        if isinstance(message, str):
-            return cls(message, dict(info), *ending)
-        height, width, _ = message["image"].shape
-        picture = Picture(height, width, message["image"].tobytes())
-        return replace(cls(message["text"], dict(info), *ending), pictures=(picture,))
+        pictures: tuple[Picture, ...] = ()
+        if not isinstance(message, str):
+            height, width, _ = message["image"].shape
+            pictures, message = (Picture(height, width, message["image"].tobytes()),), message["text"]
+        return cls(message, dict(info), pictures=pictures)
 
-    def checked(self) -> "Outcome":
-        """Itself; `ValueError` for half a character in a text, or for a reward or a score like NaN."""
+    def __post_init__(self) -> None:
         try:
             "".join({self.observation, self.state}).encode()
         except UnicodeEncodeError as error:
@@ -50,7 +52,6 @@ class Outcome:
         for name, value in (("reward", self.reward), ("task_score", self.info.get("task_score", 0.0))):
             if not math.isfinite(value):
                 raise ValueError(f"the {name} is {value}, which is not finite")
-        return self
 
     @property
     def state(self) -> str:
@@ -71,13 +72,10 @@ class Episode:
     last: Outcome  # the environment's last answer; at first to ``reset``
     rule: ContextRule | None = None  # when the policy's context is built again
     turns: list[Turn] = field(default_factory=list)
-    opening: str = ""  # `Turn.opening` of the last answer; only with a rule
+    opening: str = ""  # `Turn.opening` of the message that is answered now; only with a rule
     length: int = 0  # tokens of the turns so far
     cost: int = 0  # tokens of the next message
     done: dict[str, Any] | None = None  # ``terminated``, ``truncated`` and ``limit`` once the episode has ended
-
-    def __post_init__(self) -> None:
-        self._keep_opening()
 
     def request(self, row: int, policy: Policy, max_length: int | None) -> Request:
         """What the policy is asked now; its ``room`` is below 1 if no reply fits, see `loop.play`."""
@@ -94,7 +92,6 @@ class Episode:
         info = {**outcome.info, "cut_penalty": penalty} if penalty else outcome.info
         self._record(request, reply, outcome.reward + penalty, info)
         self.last = outcome
-        self._keep_opening()
         if outcome.terminated or outcome.truncated:
             self.finish(outcome.terminated, outcome.truncated, str(outcome.info.get("limit", "")))
 
@@ -128,6 +125,14 @@ class Episode:
         """The rebuilt context (``None`` if it only grows), and the tokens of the environment's last answer."""
         if chat is None:
             return None, ()
+        if self.rule is not None:
+            if isinstance(self.env, ToolTurns) or not isinstance(self.env, AgentTurns):
+                raise OptionError(
+                    f"contexts are built again ({self.rule}), which needs an environment in an AgentTurns without "
+                    "tools: that can begin a conversation at a later turn, and a tool's result without its call says "
+                    "little; leave window_turns and context unset"
+                )
+            self.opening = self.env.opening
         rebuilt, shown = None, self.last
         if not self.turns:
             message = tuple(chat.start(shown.observation, tools_of(self.env), shown.pictures))
@@ -160,17 +165,6 @@ class Episode:
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)
-
-    def _keep_opening(self) -> None:
-        if self.rule is None:
-            return
-        if isinstance(self.env, ToolTurns) or not isinstance(self.env, AgentTurns):
-            raise OptionError(
-                f"contexts are built again ({self.rule}), which needs an environment in an AgentTurns without tools: "
-                "that can begin a conversation at a later turn, and a tool's result without its call says little; "
-                "leave window_turns and context unset"
-            )
-        self.opening = self.env.opening
 
 
 def tools_of(env: TurnEnv) -> tuple[dict[str, Any], ...]:

@@ -21,6 +21,7 @@ it, and ``cut_penalty`` is added to its reward.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from ragen_envs import AgentTurns, EnvError, TextEnv
@@ -152,7 +153,7 @@ def _reset(env: TurnEnv, start: Start) -> Outcome:
     if start.outcome_seed is not None:
         options["outcome_seed"] = start.outcome_seed
     try:
-        return Outcome.of(*env.reset(seed=start.seed, options=options or None)).checked()
+        return Outcome.of(*env.reset(seed=start.seed, options=options or None))
     except Exception as error:
         error.add_note(f"in {_name(env)} at reset(seed={start.seed})")
         raise
@@ -161,7 +162,8 @@ def _reset(env: TurnEnv, start: Start) -> Outcome:
 def _step(episode: Episode, reply: str) -> Outcome:
     try:
         observation, reward, terminated, truncated, info = episode.env.step(reply)
-        return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated)).checked()
+        seen, over, cut = Outcome.of(observation, info), bool(terminated), bool(truncated)
+        return replace(seen, reward=float(reward), terminated=over, truncated=cut)
     except Exception as error:
         turn = f"turn {len(episode.turns) + 1} after reset(seed={episode.start.seed})"
         error.add_note(f"in {_name(episode.env)} at {turn}")
