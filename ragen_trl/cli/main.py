@@ -231,8 +231,8 @@ def _play(words: list[str]) -> int:
     given, words = _read(words)
     from ragen_trl.cli.options import read_plan
     from ragen_trl.cli.show import in_words
+    from ragen_trl.evaluation.comparison import local_player
     from ragen_trl.evaluation.evaluator import episode_row, play_held_out
-    from ragen_trl.evaluation.players import local_player
     from ragen_trl.training.recorder import describe_turn
 
     plan = read_plan({"episodes": 3, **given}, words)

@@ -30,7 +30,7 @@ from ragen_trl.config.options import (
 from ragen_trl.config.recipes import defaults, evaluation_kwargs, options_for
 from ragen_trl.config.starpo import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.players import EvalPlan, api_name
+from ragen_trl.evaluation.comparison import EvalPlan, api_name
 from ragen_trl.rollout.environments import EnvSpec, load_play_options, make_turns
 from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.processes import launched

@@ -11,9 +11,9 @@ import pytest
 
 from ragen_trl.cli.main import main
 from ragen_trl.errors import OptionError
+from ragen_trl.evaluation.comparison import fingerprint
 from ragen_trl.evaluation.evaluator import Row
 from ragen_trl.evaluation.folder import EpisodeFile, episodes_path, read_episodes
-from ragen_trl.evaluation.players import fingerprint
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 

@@ -11,7 +11,7 @@ from ragen_trl.cli.options import parse, read_plan
 from ragen_trl.cli.training_run import evaluated, quick_rows
 from ragen_trl.config.options import RunArguments, WarmStartConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.players import EvalPlan
+from ragen_trl.evaluation.comparison import EvalPlan
 from ragen_trl.rollout.environments import env_specs, save_play_options
 
 LAKE, BANDIT, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Bandit-v0", "ragen/Sokoban-v0"
