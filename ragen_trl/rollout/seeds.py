@@ -6,7 +6,6 @@ same start state.
 """
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -53,19 +52,16 @@ def training_starts(args: "StarPOConfig", num_envs: int = 1) -> list[tuple[int, 
     # Shuffled within each rollout: an even pattern could give each process only one environment.
     random = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(1,)))
     order = [int(env) for first in range(0, count, size) for env in random.permutation(even[first : first + size])]
-    seeds = []
-    for env in range(num_envs):
-        rollouts = [row // size for row, of_row in enumerate(order) if of_row == env]
-        seeds.append(iter(_seeds_in_order(args, rollouts, env)))
+    seeds = [iter(_seeds_in_order(args, order.count(env), env)) for env in range(num_envs)]
     return [(env, next(seeds[env])) for env in order]
 
 
-def _seeds_in_order(args: "StarPOConfig", rollouts: Sequence[int], env: int) -> Sequence[int]:
-    """The start states of one environment's groups (ascending ``rollouts``), in the order in which they are played."""
+def _seeds_in_order(args: "StarPOConfig", groups: int, env: int) -> Sequence[int]:
+    """The start states of one environment's groups, in the order in which they are played."""
     first, count = args.train_seed_start, args.num_train_seeds
     if count is None:
-        return _for_training(range(first, first + len(rollouts)))
-    return in_passes(_for_training(range(first, first + count)), rollouts, np.random.default_rng([args.seed, env]))
+        return _for_training(range(first, first + groups))
+    return in_passes(_for_training(range(first, first + count)), groups, np.random.default_rng([args.seed, env]))
 
 
 def _for_training(seeds: range) -> range:
@@ -94,25 +90,17 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
     return turns
 
 
-def in_passes(items: Sequence[int], rollouts: Sequence[int], random: np.random.Generator) -> list[int]:
-    """An item for each group: the items in their order, then pass after pass, each in a new order.
-
-    None comes twice in a rollout: where a pass begins within one, the items that it has had already wait until after
-    it. ``rollouts`` are the groups', ascending.
+def in_passes(items: Sequence[int], count: int, random: np.random.Generator) -> list[int]:
+    """``count`` of the items: in their order, then pass after pass, each in a new order.
 
     Example:
-        >>> in_passes(range(3), [0, 0, 1, 1, 2, 2], np.random.default_rng(0))
-        [0, 1, 2, 0, 2, 1]
+        >>> in_passes(range(3), 6, np.random.default_rng(0))
+        [0, 1, 2, 2, 0, 1]
     """
     order = list(items)
-    while len(order) < len(rollouts):
-        shuffled = random.permutation(items).tolist()
-        now = rollouts[len(order)]
-        had = set(order[bisect_left(rollouts, now) :])
-        soon = [item for item in shuffled if item not in had][: bisect_right(rollouts, now) - len(order)]
-        taken = set(soon)
-        order += [*soon, *(item for item in shuffled if item not in taken)]
-    return order[: len(rollouts)]
+    while len(order) < count:
+        order += random.permutation(items).tolist()
+    return order[:count]
 
 
 def evaluation_seeds(count: int) -> range:

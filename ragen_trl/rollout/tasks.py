@@ -52,9 +52,8 @@ class Tasks:
                     f"train_dataset has {len(rows)} rows; give at least the {size} of a rollout (generation_batch_size "
                     "/ num_generations)"
                 )
-            rollouts = range(args.num_rollouts * size if args.max_steps > 0 else len(rows))
-            random, of_group = np.random.default_rng(args.seed), [group // size for group in rollouts]
-            self.rows = rows.select(seeds.in_passes(range(len(rows)), of_group, random))
+            count = args.num_rollouts * size if args.max_steps > 0 else len(rows)
+            self.rows = rows.select(seeds.in_passes(range(len(rows)), count, np.random.default_rng(args.seed)))
         else:
             assert env is not None
             self.specs = env_specs(env, args)
