@@ -30,7 +30,7 @@ from ragen_trl.evaluation.folder import episodes_by_policy
 from ragen_trl.evaluation.tables import result_table, table_order
 from ragen_trl.monitoring.alerts import Alert, find_alerts, trailing_means
 from ragen_trl.rollout.episode import FAILED
-from ragen_trl.system.atomic import damage, read_json, reading, write_atomically
+from ragen_trl.system.atomic import damage, read_json, write_atomically
 from ragen_trl.training.recorder import recordings
 
 _LARGEST_PAGE = 18 << 20  # bytes of a page's episodes, so that it opens in any browser
@@ -170,17 +170,10 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
 
 def report(folders: Sequence[Path], version: str = "") -> str:
     """The page on run folders; with a ``version`` it asks its server for a newer one. Errors are as in `read_run`."""
-    runs = [read_run(folder) for folder in folders]
-    for run in runs:
-        with reading(run.path, "its summary.json or history.json was changed: write it again"):
-            sentence(run), results_table(run.summary), run.alerts, run.successes()
-    return _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", _page(runs, version))
-
-
-def _page(runs: list[Run], version: str) -> str:
     # Late: it loads matplotlib, which the table on the terminal does not need.
     from ragen_trl.reporting.figures import COLOURS, draw
 
+    runs = [read_run(folder) for folder in folders]
     names = [run.path.name for run in runs]
     labels = [""] if len(runs) == 1 else names if len(set(names)) == len(names) else [str(run.path) for run in runs]
     colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
@@ -198,7 +191,7 @@ def _page(runs: list[Run], version: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(
+    page = environment.get_template("report.html.j2").render(
         title=" on ".join(dict.fromkeys(", ".join(found) for found in titles)),
         style=Markup(_static("report.css")),
         script=Markup(code),
@@ -213,6 +206,7 @@ def _page(runs: list[Run], version: str) -> str:
         left_out=left_out,
         sections=[(label or "What was run", _facts(run)) for run, label in zip(runs, labels, strict=True)],
     )
+    return _SECRET_TEXT.sub(lambda found: (found[1] or "") + "***", page)
 
 
 def _static(name: str) -> str:
