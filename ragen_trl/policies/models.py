@@ -124,18 +124,13 @@ def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOCo
     `OptionError` for a new adapter on the one that a folder holds; `UnsupportedModelError` if the policy cannot see
     what it is shown, or as `check_supported`.
     """
-    if model is None:
-        if args.observation == "image":
-            raise UnsupportedModelError(
-                "observation is 'image', but the embedded model reads text; give a Qwen2.5-VL or a Qwen3-VL by --model"
-            )
-        return
+    config: PretrainedConfig | None = None
     if isinstance(model, str):
         if new_adapter and is_adapter(model):
             raise OptionError(f"model {model!r} is an adapter, which goes on learning: leave peft_config or lora_r out")
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
         config = check_model(model, given.get("revision"), bool(given.get("trust_remote_code", args.trust_remote_code)))
-    else:
+    elif model is not None:
         config = model.config
         if not args.use_vllm:
             check_supported(model)
@@ -143,13 +138,11 @@ def check_policy(model: str | PreTrainedModel | PeftModel | None, args: StarPOCo
         check_sees(config)
 
 
-def check_sees(config: PretrainedConfig) -> None:
-    """Raise `UnsupportedModelError` for a model that cannot be shown pictures."""
-    if config.model_type not in FAMILIES:
-        raise UnsupportedModelError(
-            f"observation is 'image', but {config.name_or_path!r} is a {config.model_type}, which cannot see; take a "
-            "Qwen2.5-VL or a Qwen3-VL"
-        )
+def check_sees(config: PretrainedConfig | None) -> None:
+    """Raise `UnsupportedModelError` for a model that cannot be shown pictures; ``None`` is the embedded one."""
+    if config is None or config.model_type not in FAMILIES:
+        model = "the embedded model" if config is None else f"{config.name_or_path!r}, a {config.model_type},"
+        raise UnsupportedModelError(f"observation is 'image', but {model} reads text; take a Qwen2.5-VL or a Qwen3-VL")
 
 
 def check_supported(model: PreTrainedModel | PeftModel) -> None:

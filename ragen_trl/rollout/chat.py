@@ -73,7 +73,7 @@ class Chat:
     ) -> None:
         think = reply_prefix in ("", THINK) if think is None else think
         self.tokenizer = tokenizer
-        self._control = ControlTokens(tokenizer)
+        self._control = ControlTokens(tokenizer, calls)
         hidden = [] if system_prompt is None else [self._control.hide(system_prompt)]
         self._system: list[Message] = [{"role": "system", "content": text} for text in hidden]
         self._variables = dict(template_kwargs or {})
@@ -89,15 +89,12 @@ class Chat:
         first = next(iter(self._control.encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
-        self._calls = calls
         if calls:
             _ = self.call_format  # refuses a template without tools
 
     def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message with ``tools``, first user message, forced prefix."""
-        if tools:
-            _ = self.call_format
-        shown = _mapped(tools, self._control.hide)
+        shown = json.loads(self._control.hide(json.dumps(tools, ensure_ascii=False)))
         return self._ids(lambda texts: self._opening(texts[0], shown), [observation], pictures) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
@@ -127,13 +124,13 @@ class Chat:
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
+        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True)
         return self._control.encode(written) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
         """Text of a sampled reply as the environment reads it: forced prefix, then text, without special tokens."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_of_turn_id else list(ids)
-        return self.reply_prefix + self._control.decode(kept, self._calls)
+        return self.reply_prefix + self._control.decode(kept)
 
     def stop_ids(self, declared: int | Sequence[int] | None) -> frozenset[int]:
         """Tokens that end a reply: the template's, the tokenizer's, and those that a generation config declares."""
@@ -292,13 +289,3 @@ def _user(text: str) -> Message:
 
 def _assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {change(key): _mapped(one, change) for key, one in value.items()}
-    if isinstance(value, Sequence):
-        return [_mapped(one, change) for one in value]
-    return value

@@ -31,12 +31,13 @@ _EXAMPLE = re.compile(rf"(?:<think>{_NO_TAG}</think>\s*)?<answer>{_NO_TAG}</answ
 class ControlTokens:
     """The tokens of a tokenizer that no environment may write: its special tokens, and added ones in brackets.
 
-    The tags of the reply format are among them where the tokenizer has them as tokens (Qwen3: ``<think>``). Only a
-    whole example of a reply may show them.
+    The tags of the reply format, with ``calls`` those of calls too, are among them where the tokenizer has them as
+    tokens (Qwen3: ``<think>``). Only a whole example of a reply may show them.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", calls: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._tags = (*TAGS, *CALL_TAGS) if calls else TAGS
         added = {token_id: (token.content.strip(), token) for token_id, token in tokenizer.added_tokens_decoder.items()}
         # A single character (a "!" that pads) is needed to spell words.
         self._texts = {
@@ -53,13 +54,12 @@ class ControlTokens:
         self._secret = _PRIVATE + secrets.token_hex(8)
         self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
 
-    def hide(self, text: str, is_reply: bool = False, has_calls: bool = False) -> str:
+    def hide(self, text: str, is_reply: bool = False) -> str:
         """The text with a mark instead of each control token; in a reply, tags of its format (and of calls) stay."""
-        kept = (*TAGS, *CALL_TAGS) if has_calls else TAGS
         shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
 
         def mark(control: str, place: int) -> str:
-            if control in kept and any(begin <= place < end for begin, end in shown):
+            if control in self._tags and any(begin <= place < end for begin, end in shown):
                 return control
             return f"{self._secret}h{self._ids[control]}{_PRIVATE}"
 
@@ -81,10 +81,9 @@ class ControlTokens:
         shown = self._hidden.sub(lambda found: self._texts[int(found[1])], self._replaced(text, self._name))
         return list(self._renamed.encode(shown, add_special_tokens=False).ids)
 
-    def decode(self, ids: Sequence[int], has_calls: bool = False) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Text of a reply without special tokens; the tags of its format stay, where the tokenizer has special ones."""
-        tags = (*TAGS, *CALL_TAGS) if has_calls else TAGS
-        kept = [token for token in ids if token not in self._special or self._special[token] in tags]
+        kept = [token for token in ids if token not in self._special or self._special[token] in self._tags]
         return str(self._tokenizer.decode(kept, skip_special_tokens=False))
 
     def _written(self, text: str) -> Iterator[tuple[int, str]]:
