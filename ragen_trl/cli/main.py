@@ -160,8 +160,7 @@ def _train(words: list[str]) -> int:
     from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.options import options_as_yaml, parse
     from ragen_trl.cli.training_run import check, default_folder, train
-    from ragen_trl.evaluation.tables import aligned
-    from ragen_trl.reporting.report import results_table
+    from ragen_trl.evaluation.tables import aligned, result_table
 
     (run, warm, args), chosen = parse(given, rest, declared.RunArguments, declared.WarmStartConfig)
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
@@ -174,7 +173,7 @@ def _train(words: list[str]) -> int:
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {folder}")
     with one_writer(folder):
         summary = train(run, warm, args, _say, as_yaml)
-    _say(f"{aligned(results_table(summary))}\nsummary: {folder / 'summary.json'}")
+    _say(f"{aligned(result_table(summary))}\nsummary: {folder / 'summary.json'}")
     _say(f"report:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
 
@@ -218,7 +217,7 @@ def _eval(words: list[str]) -> int:
 
     plan = read_plan(given, words)
     summary = run_eval(plan, _say)
-    print(f"\n{aligned(result_table(summary['results']))}\n\nsummary: {plan.folder / 'summary.json'}")
+    print(f"\n{aligned(result_table(summary))}\n\nsummary: {plan.folder / 'summary.json'}")
     print(f"episode by episode: {plan.folder / 'episodes'}")
     failed = [policy for policy, found in summary["results"].items() if found.get("failed")]
     return _fail(f"{', '.join(failed)} could not play, see above") if failed else 0

@@ -1,4 +1,4 @@
-"""The table of an evaluation as text, from ``results`` in its ``summary.json``."""
+"""The table of an evaluation as text, from its ``summary.json``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +13,15 @@ def table_order(policy: str) -> int:
     return _FIRST_ROWS.index(policy) if policy in _FIRST_ROWS else len(_FIRST_ROWS) + (policy == _LAST_ROW)
 
 
-def result_table(results: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+def result_table(summary: Mapping[str, Any]) -> list[list[str]]:
     """Titles, then a row per policy: success, what it is above others, pass@k, return, and how the replies were.
 
-    ``results`` are by policy the fields of ``EvaluationResult`` and ``differences``, or ``{"not_played": reason}``.
+    The summary's ``results`` are by policy the fields of ``EvaluationResult`` and ``differences``, or
+    ``{"not_played": reason}``. Without any there are only titles.
     """
+    played = summary.get("results", {})
+    labels = {"before": "(warm start)" if summary.get("warm_started") is True else "(before)"}
+    results = {labels.get(name, name): played[name] for name in sorted(played, key=table_order)}
     ks = sorted({k for found in results.values() for k in found.get("pass_at_k", {})} - {"1"}, key=int)
     others = list(dict.fromkeys(other for found in results.values() for other in found.get("differences", {})))
     scored = ["score"] * any(found.get("score") is not None for found in results.values())

@@ -109,13 +109,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def results_table(summary: dict[str, Any]) -> list[list[str]]:
-    """The results of a run, a row for each policy: the baselines beside the model's numbers."""
-    results, start = summary.get("results", {}), "warm start" if summary.get("warm_started") is True else "before"
-    labels = {"before": f"({start})"}
-    return result_table({labels.get(name, name): results[name] for name in sorted(results, key=table_order)})
-
-
 def sentence(run: Run, label: str = "") -> str:
     """One run in a sentence, with the verdict that the intervals of the paired differences allow.
 
@@ -197,7 +190,7 @@ def report(folders: Sequence[Path], version: str = "") -> str:
         script=Markup(code),
         allowed=f"'sha256-{digest}'",
         sentences=[sentence(run, label) for run, label in zip(runs, labels, strict=True)],
-        tables=list(zip(labels, colours, [results_table(run.summary) for run in runs], strict=True)),
+        tables=list(zip(labels, colours, [result_table(run.summary) for run in runs], strict=True)),
         drawing=drawing,
         alerts=alerts,
         version=version,

@@ -16,7 +16,7 @@ from ragen_trl import StarPOTrainer
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
 from ragen_trl.evaluation.folder import read_episodes
-from ragen_trl.reporting.report import results_table
+from ragen_trl.evaluation.tables import result_table
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SMALL_RUN = [
@@ -55,7 +55,7 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
     assert [row["filter/trajectories_sampled"] for row in rows] == [8, 8, 8, 8]
     assert (finished / "report.html").read_text().startswith("<!doctype html>")
     assert (finished / "model" / "model.safetensors").exists()
-    assert results_table(summary)[-2][0] == "trained"
+    assert result_table(summary)[-2][0] == "trained"
 
 
 def test_a_run_keeps_the_episodes_of_its_evaluations_and_compares_by_start_state(finished: Path) -> None:

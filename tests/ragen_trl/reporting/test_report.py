@@ -19,7 +19,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult, Row
 from ragen_trl.evaluation.folder import EpisodeFile, episodes_path
 from ragen_trl.evaluation.tables import aligned, result_table
-from ragen_trl.reporting.report import Run, read_run, results_table, sentence, write_report
+from ragen_trl.reporting.report import Run, read_run, sentence, write_report
 from ragen_trl.training.recorder import recordings, write_recording
 
 # Finished runs, made up, and what their report page says
@@ -96,7 +96,7 @@ oracle        1.000 [0.993, 1.000]   0.950 ± 0.020      1.000   5.30     0.0  5
 
 
 def test_the_table_is_exact() -> None:
-    assert aligned(results_table(SUMMARY)) == TABLE
+    assert aligned(result_table(SUMMARY)) == TABLE
 
 
 def above(value: float) -> dict[str, float]:
@@ -112,7 +112,7 @@ def test_the_cells_of_an_evaluation() -> None:
         "runs/a|b": result(0.5, 0.4, 0.6, 0.5, **common, **second),
         "oracle": {"not_played": "no oracle policy: nobody wrote one"},
     }
-    titles, *rows = result_table(results)
+    titles, *rows = result_table({"results": results})
     assert titles[:4] == ["policy", "success [95 %]", "above random", "pass@2 [95 %]"]  # pass@1 is the success rate
     assert rows[1] == [
         *("runs/a|b", "0.500 [0.400, 0.600]", "+0.300 [+0.200, +0.400]", "0.750 [0.650, 0.850]", "0.500 ± 0.010"),
