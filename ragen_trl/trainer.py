@@ -42,10 +42,10 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision import local_policy, picture_processor
 from ragen_trl.policies.vllm import Engine, VLLMPolicy, connect, send_weights
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.environments import EnvPool, make_chat, save_play_options
+from ragen_trl.rollout.environments import EnvLike, EnvPool, make_chat, save_play_options
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.loop import EnvResetError
-from ragen_trl.rollout.tasks import EnvLike, Tasks, reset_options
+from ragen_trl.rollout.tasks import Tasks, reset_options
 from ragen_trl.rollout.teacher import Taught, Teacher, corrections
 from ragen_trl.system.atomic import seal, writing
 from ragen_trl.system.processes import on_main, one_writer

@@ -12,14 +12,12 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any
 
-import gymnasium
-
 from ragen_envs import AgentTurns, episode_seeds
 from ragen_trl.algorithms.intervals import paired_difference, pass_at_k, rate_interval, ratio_variance, with_interval
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
-from ragen_trl.rollout.environments import EnvPool, EnvSpec, env_specs
+from ragen_trl.rollout.environments import EnvLike, EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds
@@ -27,7 +25,6 @@ from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time without ``rollout_batch_size``
 _MEANS = ("success", "turns", "actions", "reply_tokens", "truncated")  # over episodes
-Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 Row = dict[str, Any]
 """An episode, as `episode_row` describes it."""
 
@@ -167,7 +164,7 @@ def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[st
 
 
 def evaluate(
-    policy: Policy | str, env: Env, args: StarPOConfig, episodes: int = 512, samples: int = 1
+    policy: Policy | str, env: EnvLike, args: StarPOConfig, episodes: int = 512, samples: int = 1
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
@@ -192,7 +189,7 @@ def evaluate(
 
 
 def play_held_out(
-    policy: Policy | str, env: Env, args: StarPOConfig, episodes: int = 512, samples: int = 1
+    policy: Policy | str, env: EnvLike, args: StarPOConfig, episodes: int = 512, samples: int = 1
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = list(held_out_starts(episodes, samples).values())
@@ -214,7 +211,7 @@ def held_out_starts(episodes: int, samples: int = 1) -> dict[tuple[int, int], St
 
 def play_in_batches(
     policy: Policy | str,
-    env: Env,
+    env: EnvLike,
     args: StarPOConfig,
     starts: Sequence[Start],
     process: int = 0,

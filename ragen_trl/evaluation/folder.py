@@ -15,8 +15,9 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.evaluation.evaluator import Env, Row, episode_row, judged, play_in_batches
+from ragen_trl.evaluation.evaluator import Row, episode_row, judged, play_in_batches
 from ragen_trl.evaluation.tables import table_order
+from ragen_trl.rollout.environments import EnvLike
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.system.atomic import parsed, reading, write_atomically
@@ -25,11 +26,6 @@ from ragen_trl.training.recorder import describe_turn
 Key = tuple[int, int]
 """Seed of the start state, and number of the sample."""
 Starts = Mapping[Key, Start]
-
-
-def episode_files(folder: Path) -> list[Path]:
-    """The files of a folder's episodes, one for each policy; maybe none."""
-    return sorted(folder.glob("episodes/*.jsonl.gz"))
 
 
 def read_episodes(path: Path) -> list[Row]:
@@ -54,7 +50,7 @@ def episodes_by_policy(folder: Path) -> dict[str, list[Row]]:
     file's last word as well.
     """
     found: dict[str, list[Row]] = {}
-    for path in sorted(episode_files(folder), key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(folder.glob("episodes/*.jsonl.gz"), key=lambda path: (-path.stat().st_mtime, path)):
         if rows := read_episodes(path):
             name = str(rows[0]["policy"])
             stamp = path.name.removesuffix(".jsonl.gz").rpartition("-")[2]
@@ -87,7 +83,7 @@ class EpisodeFile:
     def play(
         self,
         policy: Policy | str,
-        env: Env,
+        env: EnvLike,
         args: StarPOConfig,
         starts: Starts,
         bar: Any,

@@ -225,7 +225,11 @@ def pack(runs: Sequence[Run], labels: Sequence[str]) -> tuple[list[dict[str, Any
     blocks: list[tuple[str, str]] = []
     left_out, room = 0, _LARGEST_PAGE
     for run, label in zip(runs, labels, strict=True):
-        found = [(f"evaluation: {name}", _packed(rows)) for name, rows in run.episodes.items()]
+        found = []
+        for name, rows in run.episodes.items():  # in the form of a recorded rollout, whose turns are the transcript
+            episodes = [{**row, "turns": row.get("transcript", []), "transcript": None} for row in rows]
+            text = json.dumps({"trajectories": episodes}, separators=(",", ":"))
+            found.append((f"evaluation: {name}", gzip.compress(text.encode("ascii"), mtime=0)))
         for path in reversed(recordings(run.path)):
             step = path.name.removeprefix("step-").removesuffix(".json.gz").lstrip("0")
             found.append((f"training: step {step}", path.read_bytes()))
@@ -242,9 +246,3 @@ def pack(runs: Sequence[Run], labels: Sequence[str]) -> tuple[list[dict[str, Any
         if sources:
             readable.append({"label": label, "sources": sources})
     return readable, blocks, left_out
-
-
-def _packed(rows: Sequence[Row]) -> bytes:
-    """Episodes in the form of a recorded rollout, where ``turns`` are the turns themselves."""
-    episodes = [{**row, "turns": row.get("transcript", []), "transcript": None} for row in rows]
-    return gzip.compress(json.dumps({"trajectories": episodes}, separators=(",", ":")).encode("ascii"), mtime=0)

@@ -87,9 +87,10 @@ class EnvSpec:
         return self.env, json.dumps(self.kwargs, sort_keys=True)
 
 
-def env_specs(
-    envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: "StarPOConfig"
-) -> list[EnvSpec]:
+EnvLike = str | EnvMaker | EnvSpec
+
+
+def env_specs(envs: EnvLike | Sequence[EnvLike], args: "StarPOConfig") -> list[EnvSpec]:
     """The environments of a run; ``args.env_kwargs`` belong to a single id."""
     listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
     kwargs = json_object("env_kwargs", args.env_kwargs)

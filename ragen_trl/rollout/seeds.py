@@ -52,16 +52,12 @@ def training_starts(args: "StarPOConfig", num_envs: int = 1) -> list[tuple[int, 
     # Shuffled within each rollout: an even pattern could give each process only one environment.
     random = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(1,)))
     order = [int(env) for first in range(0, count, size) for env in random.permutation(even[first : first + size])]
-    seeds = [iter(_seeds_in_order(args, order.count(env), env)) for env in range(num_envs)]
+    first, seeds = args.train_seed_start, []
+    for env in range(num_envs):
+        groups = order.count(env)
+        different = _for_training(range(first, first + (args.num_train_seeds or groups)))
+        seeds.append(iter(in_passes(different, groups, np.random.default_rng([args.seed, env]))))
     return [(env, next(seeds[env])) for env in order]
-
-
-def _seeds_in_order(args: "StarPOConfig", groups: int, env: int) -> Sequence[int]:
-    """The start states of one environment's groups, in the order in which they are played."""
-    first, count = args.train_seed_start, args.num_train_seeds
-    if count is None:
-        return _for_training(range(first, first + groups))
-    return in_passes(_for_training(range(first, first + count)), groups, np.random.default_rng([args.seed, env]))
 
 
 def _for_training(seeds: range) -> range:

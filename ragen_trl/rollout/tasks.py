@@ -12,12 +12,11 @@ from datasets import Dataset
 
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout import seeds
-from ragen_trl.rollout.environments import EnvMaker, EnvSpec, env_specs, unique_names
+from ragen_trl.rollout.environments import EnvLike, EnvSpec, env_specs, unique_names
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
-EnvLike = str | EnvMaker | EnvSpec
 # TRL needs a prompt column. The trainer replaces it by the environment's first message once that has been played.
 _EMPTY_PROMPT = [{"role": "user", "content": ""}]
 # Columns that say which start state a row is. `env_index` is the trainer's: a function cannot be found by a text.
