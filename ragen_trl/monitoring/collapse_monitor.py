@@ -68,8 +68,6 @@ class CollapseMonitor(TrainerCallback):
     ) -> None:
         if action not in get_args(Action):
             raise OptionError(f"action is {action!r}; choose from {get_args(Action)}")
-        if mi_every < 0 or mi_pairs < 2:
-            raise OptionError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
         if action == "rollback":
             check_rollback(trainer.args)
         fsdp1 = trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2

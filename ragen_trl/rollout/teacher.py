@@ -14,7 +14,7 @@ from ragen_envs import AgentTurns, NoOracleError, ToolTurns, demonstration, expl
 from ragen_trl.config.options import PlayOptions
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, TurnEnv
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, TurnEnv, tokens_read
 from ragen_trl.trajectory import Trajectory, Turn
 
 
@@ -104,12 +104,11 @@ def corrections(trajectory: Trajectory) -> list[Trajectory]:
     There is none where the environment failed.
     """
     found: list[Trajectory] = []
-    context: tuple[int, ...] = ()
     for number, turn in enumerate(trajectory.turns if trajectory.limit not in FAILURES else ()):
-        context = (context if turn.context_ids is None else turn.context_ids) + turn.prompt_ids
         if turn.oracle_ids:
+            read = tokens_read(trajectory.turns[:number]) if turn.context_ids is None else turn.context_ids
+            context = (*read, *turn.prompt_ids)
             seen = tuple(picture for one in trajectory.turns[: number + 1] for picture in one.pictures)
             told = Turn(context, turn.oracle_ids, (), turn.observation, "", 0.0, pictures=seen)
             found.append(Trajectory((told,), trajectory.seed))
-        context += turn.reply_ids
     return found
