@@ -4,6 +4,7 @@ An open page asks for ``/version`` and loads itself again (``static/page.js``).
 """
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,7 @@ def application(folders: Sequence[Path]) -> Flask:
 
 def server(folders: Sequence[Path], port: int) -> Any:
     """A server of the report on 127.0.0.1, for its ``run``; `OptionError` if the port cannot be had."""
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
     try:  # one thread, since matplotlib's settings are those of the process
         return waitress.create_server(application(folders), host="127.0.0.1", port=port, threads=1)
     except (OSError, ValueError) as error:
