@@ -13,18 +13,8 @@ import torch
 from ragen_trl.trajectory import Trajectory
 
 Device: TypeAlias = torch.device | str
-# Keys that are padded along time: prompts on the left, completions on the right.
+# Padded on the left; all other columns of tokens are completions', padded on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
-_COMPLETION_KEYS = (
-    "advantages",
-    "completion_ids",
-    "completion_mask",
-    "tool_mask",
-    "old_per_token_logps",
-    "ref_per_token_logps",
-    "sampling_per_token_logps",
-    "importance_sampling_ratio",
-)
 
 
 def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int, device: Device = "cpu") -> dict[str, Any]:
@@ -155,11 +145,11 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
     completions = batch["completion_mask"].sum(dim=1)
     prompt = max(1, int((batch["prompt_mask"].sum(dim=1) * (completions > 0)).max()))
     completion = max(1, int(completions.max()))
-    for key in _PROMPT_KEYS:
-        cut[key] = batch[key][:, batch[key].shape[1] - prompt :]
-    for key in _COMPLETION_KEYS:
-        if key in batch and batch[key].ndim == 2:  # advantages may be (B,)
-            cut[key] = batch[key][:, :completion]
+    for key, value in batch.items():
+        if key in _PROMPT_KEYS:
+            cut[key] = value[:, value.shape[1] - prompt :]
+        elif isinstance(value, torch.Tensor) and value.ndim == 2:  # the others are numbers of rows, and pictures
+            cut[key] = value[:, :completion]
     return cut
 
 
