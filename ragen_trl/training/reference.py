@@ -16,17 +16,8 @@ from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from ragen_trl.system import shards
 from ragen_trl.system.atomic import replacing
-from ragen_trl.system.shards import (
-    any_nonzero,
-    is_divided,
-    part,
-    part_of,
-    release,
-    release_zero3,
-    whole,
-    whole_on_first,
-)
 
 _FILE = "reference.safetensors"
 # Settings that no forward pass reads, and that trainers set or that differ between two loads of one model.
@@ -51,8 +42,8 @@ class Reference:
 
     def reanchor(self) -> None:
         """Make the present policy the reference."""
-        release(self._policy)
-        self._weights = {name: part(value).clone() for name, value in self._trainable().items()}
+        shards.release(self._policy)
+        self._weights = {name: shards.part(value).clone() for name, value in self._trainable().items()}
         self._parts = self._divided()  # of which weights this process holds a part
         self._is_base = self._is_fresh_lora()
         self._fingerprint: str | None = None  # of these weights, once it was asked for
@@ -91,7 +82,7 @@ class Reference:
             others = {name for name in weights if adapters & set(name.split("."))} - own.keys()
             with self.model():
                 for name in sorted(weights.keys() - others, key=_plain_name):
-                    hash_weight(digest, _plain_name(name), whole(weights[name]))
+                    hash_weight(digest, _plain_name(name), shards.whole(weights[name]))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -101,7 +92,7 @@ class Reference:
         All processes call it together. The file does not depend on how the policy was divided.
         """
         with self.model() as policy:
-            if weights := whole_on_first({name: policy.get_parameter(name) for name in self._weights}):
+            if weights := shards.whole_on_first({name: policy.get_parameter(name) for name in self._weights}):
                 with replacing(Path(folder) / _FILE) as partial:
                     save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
 
@@ -116,18 +107,18 @@ class Reference:
         return {name: value for name, value in self._policy.named_parameters() if value.requires_grad}
 
     def _divided(self) -> set[str]:
-        return {name for name, value in self._trainable().items() if is_divided(value)}
+        return {name for name, value in self._trainable().items() if shards.is_divided(value)}
 
     def _align(self) -> None:
         """Bring the copied weights to where the policy's are: a launch may have moved or divided these since then."""
-        release(self._policy)
+        shards.release(self._policy)
         # Under ZeRO-3 a base model is divided as it is loaded, and a LoRA, which is made later, by the launch.
         newly = self._divided() - self._parts
         for name, weight in self._weights.items():
             parameter = self._policy.get_parameter(name)
-            held = part(parameter)
+            held = shards.part(parameter)
             weight = weight.to(device=held.device, dtype=held.dtype)
-            self._weights[name] = part_of(weight, parameter).clone() if name in newly else weight
+            self._weights[name] = shards.part_of(weight, parameter).clone() if name in newly else weight
         self._parts |= newly
 
     def _exchange(self) -> None:
@@ -136,9 +127,9 @@ class Reference:
         Gathered weights are freed before and after, since they do not follow; so are the casts that autocast keeps.
         """
         self._align()
-        release_zero3(self._policy)
+        shards.release_zero3(self._policy)
         for name, other in self._weights.items():
-            held = part(self._policy.get_parameter(name))
+            held = shards.part(self._policy.get_parameter(name))
             kept = held.clone()
             held.copy_(other)
             other.copy_(kept)
@@ -156,7 +147,7 @@ class Reference:
         factors = (*zeros, "lora_A.", "lora_embedding_B.")
         if not all(any(factor in name for factor in factors) for name in found):
             return False  # biases, DoRA's magnitudes, whole modules
-        return not any_nonzero(value for name, value in found.items() if any(zero in name for zero in zeros))
+        return not shards.any_nonzero(value for name, value in found.items() if any(zero in name for zero in zeros))
 
     def _settings(self) -> str:
         settings = [self._policy.config.to_dict()]
