@@ -164,9 +164,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         checks.check_launch(self)
         policy = self.accelerator.unwrap_model(self.model)
         name_base_absolutely(policy)
-        self._engine: Engine | None = None
-        if self.use_vllm:
-            self._engine = connect(self.vllm_generation, self.accelerator)
+        engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
+        self._engine: Engine | None = engine
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(
@@ -248,7 +247,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["trajectory_share"],
             inputs["step_tokens"],
             inputs["step_trajectories"],
-            kind=args.loss_type,  # type: ignore[arg-type]
+            kind=args.loss_type,
             epsilon_low=args.epsilon,
             epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
             dual_clip=args.delta,

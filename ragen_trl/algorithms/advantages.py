@@ -62,12 +62,8 @@ def whiten(
 
     .. math:: (x - \mu) / \sqrt{\sigma^2 + 10^{-8}}
 
-    with the sample variance (ddof 1), as verl does for PPO. A variance far below 1e-8 is not scaled up.
-
-    Args:
-        values: Numbers of any shape, this process's share; any value, also NaN, where the mask is 0.
-        mask: The same shape, 1 where a number counts.
-        total: Adds a tensor up over all processes; unset, this one holds all numbers.
+    with the sample variance (ddof 1), as verl does for PPO. A variance far below 1e-8 is not scaled up. ``values`` and
+    ``mask``, of one shape, are this process's share; ``total`` adds a tensor up over all processes.
 
     Returns:
         Shape and dtype of ``values``; 0 where the mask is 0, and everywhere if fewer than two numbers count.

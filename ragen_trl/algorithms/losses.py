@@ -4,19 +4,9 @@ Whatever averages takes the count over the *whole* optimizer step, all micro-bat
 parts add up to the loss of the step. A mean of micro-batch means would not, as soon as they differ in size.
 """
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal
 
 import torch
-
-Kind: TypeAlias = Literal["grpo", "dapo", "dr_grpo", "cispo"]
-"""The kinds of `policy_loss`, which the option ``loss_type`` names."""
-
-
-class PolicyLoss(NamedTuple):
-    """A micro-batch's part of the loss of its optimizer step, and (B, T) columns of which the log has the means."""
-
-    loss: torch.Tensor
-    columns: dict[str, torch.Tensor]
 
 
 def policy_loss(
@@ -27,7 +17,7 @@ def policy_loss(
     shares: torch.Tensor,
     step_tokens: torch.Tensor | float,
     step_trajectories: torch.Tensor | float,
-    kind: Kind = "grpo",
+    kind: str = "grpo",
     epsilon_low: float = 0.2,
     epsilon_high: float = 0.2,
     dual_clip: float | None = None,
@@ -37,7 +27,7 @@ def policy_loss(
     beta: float = 0.0,
     unbiased_kl: bool = False,
     longest: int | None = None,
-) -> PolicyLoss:
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     r"""StarPO's loss of the segments of a micro-batch.
 
     .. math:: \ell_{it} = c_{it} \, \max\bigl(-\rho_{it} A_{it},\ -\mathrm{clip}(\rho_{it}) A_{it}\bigr)
@@ -75,12 +65,15 @@ def policy_loss(
         unbiased_kl: Multiply k3 by the ratio, so its gradient is the gradient of KL(π ‖ π_ref).
         longest: L of ``"dr_grpo"``, tokens.
 
+    Returns:
+        The micro-batch's part of the loss of its optimizer step, and (B, T) columns of which the log has the means.
+
     Raises:
         ValueError: If the kind is unknown.
 
     Example:
         >>> zeros, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
-        >>> policy_loss(zeros, zeros, torch.tensor([2.0]), mask, torch.ones(1), 2, 1).loss
+        >>> policy_loss(zeros, zeros, torch.tensor([2.0]), mask, torch.ones(1), 2, 1)[0]
         tensor(-2.)
     """
     off = ~mask
@@ -116,7 +109,7 @@ def policy_loss(
         loss = sums.sum() / (step_trajectories * longest)
     else:
         raise ValueError(f"kind is {kind!r} and longest {longest}; choose 'grpo', 'dapo', 'cispo', or 'dr_grpo'")
-    return PolicyLoss(loss, columns)
+    return loss, columns
 
 
 def clipped_surrogate(

@@ -55,9 +55,6 @@ class AStarPOTrainer(StarPOTrainer):
     and errors are as in `StarPOTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with stage 1, whose
     episodes go into ``args.value_cache`` batch by batch; a second call keeps V*.
 
-    Attributes:
-        reference: The frozen policy.
-
     Raises:
         NothingToLearnError: By ``train``, see ``reference_values.estimate_values``.
     """

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from os.path import commonprefix
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,7 +82,7 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
         zero = ids.new_zeros((1, 1))
         return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), branches=False)
     sorted_texts = [texts[row] for row in order]
-    shared = [0, *(_common(*pair) for pair in zip(sorted_texts, sorted_texts[1:], strict=False))]
+    shared = [0, *(len(commonprefix(pair)) for pair in pairwise(text.tolist() for text in sorted_texts))]
     lengths = [len(text) for text in sorted_texts]
     trees = [
         _tree(sorted_texts[span.start : span.stop], [0, *shared[span.start + 1 : span.stop]])
@@ -119,12 +121,6 @@ def pass_order(ids: torch.Tensor, attention: torch.Tensor, shares_prefixes: bool
 def _sorted(rows: Sequence[NDArray[np.int64]]) -> list[int]:
     lists = [row.tolist() for row in rows]
     return sorted(range(len(lists)), key=lists.__getitem__)
-
-
-def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    length = min(len(one), len(other))
-    differs = np.flatnonzero(one[:length] != other[:length])
-    return int(differs[0]) if len(differs) else length
 
 
 def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:

@@ -138,9 +138,8 @@ def check_combinations(args: Any) -> None:
 
 def warn_of_narrowed_sampling(args: Any) -> None:
     """Warn if tokens are cut off before sampling: the loss scores them under the whole distribution."""
-    options = {name: getattr(args, name) for name in ("top_p", "top_k")}
-    narrowed = [f"{name} is {value}" for name, value in options.items() if value != getattr(type(args), name)]
-    if narrowed:
+    usual = {name: getattr(type(args), name) for name in ("top_p", "top_k")}
+    if narrowed := [f"{name} is {getattr(args, name)}" for name in usual if getattr(args, name) != usual[name]]:
         warnings.warn(
             f"{' and '.join(narrowed)}: replies are sampled without the unlikely tokens, but trained under the whole "
             "distribution, which pushes what is never sampled down; use a temperature below 1 instead",

@@ -125,12 +125,12 @@ def test_a_trajectory_in_two_segments_has_the_gradient_of_one(kind: str) -> None
     mask, advantages = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool(), double([[1.0, -2.0, 0.5, 1.0], [2.0] * 4])
     common: dict[str, Any] = {"kind": kind, "longest": 10, "epsilon_high": 5.0}
     whole = logp.clone().requires_grad_()
-    policy_loss(whole, old, advantages, mask, torch.ones(2), 6, 2, **common).loss.backward()
+    policy_loss(whole, old, advantages, mask, torch.ones(2), 6, 2, **common)[0].backward()
     parts = torch.stack([logp[0], logp[0], logp[1]]).requires_grad_()
     olds, credit = torch.stack([old[0], old[0], old[1]]), torch.stack([advantages[0], advantages[0], advantages[1]])
     own = torch.tensor([[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 0, 0]]).bool()
     shares = double([0.25, 0.75, 1.0])
-    policy_loss(parts, olds, credit, own, shares, 6, 2, **common).loss.backward()
+    policy_loss(parts, olds, credit, own, shares, 6, 2, **common)[0].backward()
     assert whole.grad is not None and parts.grad is not None
     joined = torch.stack([parts.grad[0] + parts.grad[1], parts.grad[2]])
     torch.testing.assert_close(joined, whole.grad, atol=1e-12, rtol=0)

@@ -188,7 +188,7 @@ def aggregates(losses: torch.Tensor, mask: torch.Tensor, expected: Values) -> di
     def reduced(kind: Any, longest: int | None = None) -> torch.Tensor:
         ones = torch.ones_like(losses)
         tokens, rows = mask.sum(), len(losses)
-        return policy_loss(ones, ones, -losses, mask.bool(), ones[:, 0], tokens, rows, kind, longest=longest).loss
+        return policy_loss(ones, ones, -losses, mask.bool(), ones[:, 0], tokens, rows, kind, longest=longest)[0]
 
     kinds = {"token_mean": "dapo", "seq_mean_token_mean": "grpo", "seq_mean_token_sum": "dr_grpo"}
     found = {mode: reduced(kind, longest=1) for mode, kind in kinds.items()}
