@@ -104,11 +104,7 @@ class Catalog:
         return asin
 
     def product(self, asin: str) -> Product:
-        """Looks a product up.
-
-        Raises:
-            UnknownProductError: If there is none of this identifier.
-        """
+        """Looks a product up; `UnknownProductError` if there is none of this identifier."""
         return self._kept(asin)
 
     def products(self) -> Iterator[Product]:
@@ -122,11 +118,7 @@ class Catalog:
 
 
 def write_products(database: sqlite3.Connection, products: Iterable[Product]) -> None:
-    """Fills an empty database with products, none twice, and the hash of their lines.
-
-    Raises:
-        CatalogError: If an identifier comes twice.
-    """
+    """Fills an empty database with products and their hash; `CatalogError` if an identifier comes twice."""
     digest, count = hashlib.sha256("\t".join(FIELDS).encode()), 0
 
     def rows() -> Iterator[tuple[int, str, str]]:
@@ -161,9 +153,6 @@ def open_catalog(
         cache_dir: Where to keep what belongs to the catalogue: its SQLite file, a search index. None: beside the
             source, or, where that is read-only or there is no source, in the user's cache folder.
         max_in_memory: Catalogues of more products go into SQLite.
-
-    Returns:
-        The catalogue.
 
     Raises:
         CatalogError: If there is no such catalogue, or it cannot be read or written.

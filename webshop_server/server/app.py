@@ -24,6 +24,7 @@ from flask import Flask, Response, abort, redirect, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
 from werkzeug.routing import IntegerConverter
+from werkzeug.wsgi import get_input_stream
 
 from webshop_server.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.product import Product
@@ -102,6 +103,15 @@ def create_app(
     app.url_map.converters["page"] = _Page
     _add_pages(app, shop, Sessions(sessions, max_sessions), Rules(reward=reward_mode, parity=True))
     _add_errors(app, shop)
+
+    @app.before_request
+    def small_enough() -> None:
+        """A body too large is read to its end: gunicorn would end the connection without a word to the client."""
+        if MAX_BODY < (request.content_length or 0) <= 256 * MAX_BODY:
+            body = get_input_stream(request.environ)
+            while body.read(MAX_BODY):
+                pass
+            abort(413)
 
     @app.after_request
     def guarded(response: Response) -> Response:

@@ -198,14 +198,7 @@ def open_shop(
     nouns: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Shop:
-    """Opens a catalogue with its index and its goals.
-
-    Args:
-        catalog: "toy", "synthetic", "synthetic:N", the path of the public data, or an open catalogue.
-        seed: Of prices, and of what the bundled catalogues hold.
-        human_goals: Whether the tasks are those that people wrote.
-        nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
-        cache_dir: Where files made from the catalogue go; None for beside it.
+    """Opens a catalogue with its index and its goals, by the arguments of `create_app`.
 
     Raises:
         CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
