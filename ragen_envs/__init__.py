@@ -4,7 +4,12 @@ Importing this package registers the ``ragen/...`` ids; ``gymnasium.make("ragen_
 for you. Nothing here imports torch, and `ragen_trl` uses only the names in ``__all__``.
 """
 
+import signal
+import sys
 from typing import Any
+
+if sys.argv[:1] == ["-m"] and "ragen_envs" in sys.orig_argv:  # the command: Ctrl-C while modules load ends it silently
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import gymnasium
 

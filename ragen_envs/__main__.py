@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -274,4 +275,5 @@ def _number(least: int) -> Callable[[str], int]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which was off while modules loaded
     sys.exit(main())

@@ -7,6 +7,7 @@ import configparser
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -87,6 +88,16 @@ def test_what_plays_needs_nothing_that_trains(missing: str) -> None:
     assert played.returncode == 0, played.stderr
     said = subprocess.run([*run, hidden + "import ragen_trl"], capture_output=True, text=True, timeout=100).stderr
     assert said.splitlines()[-1].endswith("which are not installed: pip install 'ragen-trl[train]'")
+
+
+@pytest.mark.parametrize("command", ["ragen_envs", "ragen_trl", "webshop_server"])
+def test_ctrl_c_while_modules_load_ends_a_command_silently(tmp_path: Path, root: Path, command: str) -> None:
+    for name in ("gymnasium", "waitress"):  # what the commands load first
+        (tmp_path / f"{name}.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])}
+    run = [sys.executable, "-m", command]
+    done = subprocess.run(run, env=around, cwd=root, capture_output=True, text=True, timeout=100)
+    assert (done.returncode in (130, -signal.SIGINT), done.stdout, done.stderr) == (True, "", "")
 
 
 def test_constraints_pin_each_direct_dependency_within_its_range(root: Path) -> None:

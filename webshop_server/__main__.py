@@ -8,11 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import waitress  # type: ignore[import-untyped]
+try:
+    import waitress  # type: ignore[import-untyped]
 
-from webshop_server.goals.reward import REWARD_MODES
-from webshop_server.server.app import MAX_BODY, create_app
-from webshop_server.server.sessions import MAX_SESSIONS
+    from webshop_server.goals.reward import REWARD_MODES
+    from webshop_server.server.app import MAX_BODY, create_app
+    from webshop_server.server.sessions import MAX_SESSIONS
+except KeyboardInterrupt:  # while modules load: no traceback
+    sys.exit(130)
 
 _CONNECTIONS = 4000  # as many, quiet or not; more are let in as idle ones end
 
@@ -68,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app = create_app(**options)
     except (ValueError, OSError) as error:
         parser.exit(2, f"webshop-server: {error}\n")
+    except KeyboardInterrupt:
+        return 130
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # waitress ends as for Ctrl-C
     address = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     sys.stdout.write(f"webshop-server: {options['catalog']} at http://{address}; Ctrl-C stops it\n")

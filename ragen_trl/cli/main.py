@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt as stopped:
         if is_main():
-            print(f"\n{stopped or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
+            print(f"\n{str(stopped) or f'Stopped. What is finished is kept. {REPEAT}'}", file=sys.stderr)
         status = 130
     except BrokenPipeError:  # of a reader such as head, which has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own end would fail

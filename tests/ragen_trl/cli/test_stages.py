@@ -76,7 +76,7 @@ def test_a_run_that_was_stopped_after_its_last_update_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(training_run, "_play", stopped)
         assert main([*words, str(tmp_path / "run")]) == 130
-    capsys.readouterr()
+    assert "Stopped. What is finished is kept." in capsys.readouterr().err
     assert main([*words, str(tmp_path / "run")]) == 0
     assert f"going on from {tmp_path / 'run' / 'checkpoint-3'}" in capsys.readouterr().out
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "run")]
