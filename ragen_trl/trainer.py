@@ -671,10 +671,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
     # Evaluation during training
 
     def evaluate(
-        self,
-        eval_dataset: Dataset | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
+        self, eval_dataset: Dataset | None = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Play start states and log what came out; for success with an interval, see `ragen_trl.evaluate`.
 

@@ -54,9 +54,7 @@ def group_advantages(
 
 
 def whiten(
-    values: torch.Tensor,
-    mask: torch.Tensor,
-    total: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
+    values: torch.Tensor, mask: torch.Tensor, total: Callable[[torch.Tensor], torch.Tensor] = lambda local: local
 ) -> torch.Tensor:
     r"""Shift and scale to mean 0 and variance 1 of the numbers of all processes where ``mask`` is 1.
 

@@ -61,10 +61,7 @@ class AStarPOTrainer(StarPOTrainer):
 
     _tag_names = ["trl", "ragen", "astar-po"]
     _name = "A*-PO"
-    _paper = {
-        "title": "Accelerating RL for LLM Reasoning with Optimal Advantage Regression",
-        "id": "2505.20686",
-    }
+    _paper = {"title": "Accelerating RL for LLM Reasoning with Optimal Advantage Regression", "id": "2505.20686"}
 
     config_class = AStarPOConfig
     reference: Reference  # type: ignore[assignment]

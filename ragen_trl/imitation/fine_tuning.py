@@ -10,6 +10,7 @@ start: a digest tells, of the examples token for token, the weights that a round
 """
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -48,6 +49,8 @@ from ragen_trl.training.launch import use_one_device
 from ragen_trl.training.reference import hash_weight
 from ragen_trl.training.scoring import can_share_prefixes, without_wrappers
 from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 _SAVES_OF_A_PASS = 4  # how often a pass is saved
 _OF_THE_RUN = ("seed", "bf16", "use_cpu", "ddp_backend", "ddp_timeout", "dataloader_pin_memory")
@@ -148,6 +151,9 @@ def warm_start(
                 "and the chat of the model that learns"
             )
         episodes, successes = [len(demonstrations)], [sum(one.success for one in demonstrations)]
+        if successes == [0]:
+            told = "lower noise, raise max_turns or max_actions, or see why the oracle fails: python -m ragen_envs play"
+            logger.warning("none of the %d demonstrations solves the task; %s", episodes[0], told)
         examples = [example(one) for one in demonstrations]
         trainer = _fit(model, tokenizer, args, config, examples, settings, checkpoints / "round-0")
         updates = trainer.state.global_step

@@ -115,6 +115,14 @@ def test_a_correction_by_hand() -> None:
     assert told["labels"] == [[-100] * 2 + [30], [-100] * 8 + [31, 32], [-100] * 3 + [33]]
 
 
+def test_an_episode_without_a_correction_that_fits_is_left_out() -> None:
+    player = ScriptedPolicy(half_right, CHAT)
+    told, _ = correct(player, LAKE, config(), WarmStartConfig(), range(3))
+    first_prompts = {one["labels"][0].count(-100) for one in told}
+    player.max_context = max(first_prompts) + 1  # room for a token of a reply, which no correction is
+    assert len(told) == 3 and correct(player, LAKE, config(), WarmStartConfig(), range(3)) == ([], 0)
+
+
 SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
 
 
