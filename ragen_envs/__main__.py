@@ -29,7 +29,7 @@ from ragen_envs.check import check
 from ragen_envs.checkout import commit_of
 from ragen_envs.errors import EnvError
 from ragen_envs.reply_format import END_THINK, SEPARATOR, TAGS, THINK
-from ragen_envs.text_env import NoOracleError, TextEnv
+from ragen_envs.text_env import NoOracleError
 from ragen_envs.turns import AgentTurns
 
 _EXAMPLES = """examples:
@@ -108,14 +108,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
-    if not isinstance(env.unwrapped, TextEnv):
-        raise EnvError(f"{options.env} is not a TextEnv; docs/your_own_environment.md says how to write one")
     limits = baselines.default_turns(env) | ({"max_actions": options.max_actions} if options.max_actions else {})
     if options.policy:  # is watched action by action
         most = options.max_actions or baselines.default_horizon(env)
         limits = {"max_turns": most, "max_actions_per_turn": 1, "max_actions": most}
     wrapper = ToolTurns if isinstance(env.unwrapped, ToolEnv) else AgentTurns
-    game = Game(wrapper(env, **limits, think=not options.no_think), options.env)
+    try:
+        game = Game(wrapper(env, **limits, think=not options.no_think), options.env)
+    except ValueError as error:  # it is not one of texts
+        raise EnvError(f"{options.env} cannot be played: {error}") from error
     _say(game.begin(options.seed))
     if options.policy is None:
         _play_lines(game, options.seed)

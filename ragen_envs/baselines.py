@@ -95,7 +95,7 @@ def _imagined(
     check_probability("noise", noise)
     game: Any = env.unwrapped
     if not isinstance(game, TextEnv):
-        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(game).__name__} is not one")
+        raise NoOracleError("best_action", game)  # whose outcomes could not be drawn anew
     _method(game, "best_action")  # asks for a reset
     kind = type(game) if of_its_own else TextEnv  # whose method chooses
     # Actions change none of these, and copying them would take twelve times as long as the rest.

@@ -95,8 +95,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         success_return: The environment's return from which an episode counts as a success, instead of what it reports.
 
     Raises:
-        ValueError: If a number is out of range, a space is not text, nothing says the task, or a picture is wanted of
-            an environment that draws none.
+        ValueError: If a number is out of range, a space is not text, nothing says the task, a picture is wanted of an
+            environment that draws none, or an `AgentTurns` is inside.
     """
 
     def __init__(
@@ -120,6 +120,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         check_flags(think=think)
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
+        if env.has_wrapper_attr("reply_format"):
+            raise ValueError(f"{env} takes whole replies already; make the environment without AgentTurns inside")
         if not isinstance(env.unwrapped, TextEnv):
             instruction, actions = instruction or _docstring(env.unwrapped), actions or ()
         check_choice("observation", observation, ("text", "image"))

@@ -188,8 +188,7 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
     except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
         if not isinstance(error, (UserError, EnvError)):
             make_named(env, json_object("env_kwargs", args.env_kwargs) if kwargs is None else kwargs).close()
-            wrap = "wrap it in an environment with Text spaces (docs/your_own_environment.md)"
-            raise OptionError(f"env is {env!r}: {error}; {wrap}") from None
+            raise OptionError(f"env is {env!r}: {error}; see docs/your_own_environment.md") from None
         raise
 
 

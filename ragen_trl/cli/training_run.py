@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from trl import GRPOConfig
 
-from ragen_envs import EnvError
+from ragen_envs import EnvError, NoOracleError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.cli.options import check_env
 from ragen_trl.config.options import ExecutionOptions, RunArguments, WarmStartConfig, json_object, option_names
@@ -200,7 +200,10 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say:
     if on_main(lambda: damage(folder)):
         say(f"warm start: {warm.demonstrations} demonstrations, noise {warm.noise:g}")
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=json_object("env_kwargs", args.env_kwargs), args=args)
-        warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
+        try:
+            warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
+        except NoOracleError as error:
+            raise OptionError(f"{error}: the embedded model learns from an oracle first, or name a --model") from error
     return folder
 
 

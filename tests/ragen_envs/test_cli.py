@@ -41,6 +41,7 @@ def test_replies_show_the_messages_of_agent_turns_to_the_letter(
         ("play Frozenlake", ["Frozenlake cannot be made", "known: ragen/Bandit-v0"]),
         (f"play {LAKE} --env_kwargs {{size:8}}", ["'{size:8}' is not JSON", '{"size": 8}']),
         ('play ragen/Sokoban-v0 --env_kwargs {"dim_room":[3,6],"num_boxes":2} --random', ["no solvable room"]),
+        ("play CartPole-v1", ["CartPole-v1 cannot be played", "both have to be text"]),
         ("baselines Blackjack-v1", ["Blackjack-v1 has no time limit", "--max_actions"]),
         (f"baselines {LAKE} Typo-v0", ["Typo-v0 cannot be made"]),  # said before the lake is measured
     ],

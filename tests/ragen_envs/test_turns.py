@@ -189,6 +189,8 @@ def test_any_environment_of_text_plays_by_its_docstring_and_by_a_return_that_is_
     numbers = type("Numbers", (Poem,), {"__doc__": "Count.", "action_space": gymnasium.spaces.Discrete(2)})
     with pytest.raises(ValueError, match=r"actions Discrete\(2\), but both"):
         AgentTurns(numbers())
+    with pytest.raises(ValueError, match="takes whole replies already"):  # as by an id whose factory wraps
+        AgentTurns(gymnasium.wrappers.OrderEnforcing(env))
 
 
 def test_an_end_without_a_word_on_success_is_a_failure_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

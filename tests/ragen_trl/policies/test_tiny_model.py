@@ -22,7 +22,8 @@ def test_the_common_tokenizer_is_the_one_that_published_runs_were_made_with() ->
     text = TOKENIZER.backend_tokenizer.to_str()
     found = hashlib.sha256(text.encode()).hexdigest()
     assert found == "677bc28fd95f202bebd85a59393cbc1957b42622e5a829ea8d21da184d707e62"
-    assert build_tiny_tokenizer(640, env="ragen/FrozenLake-v0").backend_tokenizer.to_str() == text
+    for adds_nothing in ("ragen/FrozenLake-v0", "tests.support.ragen_envs.planted:planted/Bare-v0"):
+        assert build_tiny_tokenizer(640, env=adds_nothing).backend_tokenizer.to_str() == text
 
 
 @pytest.mark.parametrize("call", ["reset", "step"])
