@@ -76,7 +76,7 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
 
     Raises:
         ValueError: If `noise` is not a probability.
-        TypeError: If it is not a `TextEnv`; a `NoOracleError` is one, too.
+        NoOracleError: If it has no oracle, or is no `TextEnv`.
     """
     return _imagined(env, actions_left, length, rng, noise, of_its_own=False)
 
@@ -138,8 +138,7 @@ def environment_ids() -> list[str]:
 def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str, str]:
     """The environment of ``gymnasium.make`` without its checker, by any Gymnasium id, ``module:id`` included.
 
-    Raises:
-        EnvError: If the id does not exist (the message says which do), or does not take the arguments.
+    `EnvError` if the id does not exist (the message says which do), or does not take the arguments.
     """
     try:
         return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
@@ -165,11 +164,7 @@ def turn_limits(env_id: str) -> dict[str, int]:
 
 
 def default_horizon(env: gymnasium.Env[Any, Any], otherwise: int | None = None) -> int:
-    """The most actions of an episode: `TextEnv.horizon`, else the registered time limit, else `otherwise`.
-
-    Raises:
-        EnvError: If there is no number.
-    """
+    """The most actions: `TextEnv.horizon`, else the registered time limit, else `otherwise`; `EnvError` if none."""
     own = env.unwrapped.horizon if isinstance(env.unwrapped, TextEnv) else None
     horizon = own or (env.spec and env.spec.max_episode_steps) or otherwise
     if horizon is None:

@@ -383,8 +383,7 @@ def check(
 ) -> Iterator[Line]:
     """Check an environment, one line after the other; ``episodes`` is how many each policy plays, at least 8.
 
-    Raises:
-        EnvError: If the environment cannot be made.
+    `EnvError` if the environment cannot be made.
     """
     subject = Subject(env_id, env_kwargs or {}, episodes, max_actions)
     for name, look in CHECKS.items():

@@ -32,8 +32,7 @@ class ReplyFormat:
     def write(self, actions: Sequence[str], thought: str = "") -> str:
         """Writes the reply that `read` reads back as `actions`; the thought is left out if `think` is False.
 
-        Raises:
-            ValueError: If there is no action, or if a text cannot be written in this format.
+        `ValueError` if there is no action, or if a text cannot be written in this format.
         """
         if isinstance(actions, str) or not actions:
             raise ValueError(f"a reply needs a sequence of at least one action; got {actions!r}")

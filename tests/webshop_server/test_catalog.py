@@ -139,9 +139,7 @@ def test_files_are_joined_by_product(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "longest"), [("items_shuffle", 10), ("my_products", 60)])
-def test_what_is_left_out_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, longest: int
-) -> None:
+def test_what_is_left_out_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, longest: int) -> None:
     """Regression: identifiers of more than ten characters vanished, and "b2" opened the page of "B2"."""
     asins = ("B1", "nan", "B2", "B1", "B" * 60, "B" * 10)
     items = [record(asin) | {"name": f"Number {number}"} for number, asin in enumerate(asins)]

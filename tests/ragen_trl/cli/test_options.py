@@ -31,7 +31,6 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
     [
         (["--max_stpes", "3"], {}, "there is no option --max_stpes; did you mean --max_steps?"),
         ([], {"max_stpes": 3}, "the config file has max_stpes; did you mean max_steps?"),
-        ([], {"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
     ],
 )
@@ -163,23 +162,13 @@ HOSTILE = ['"1e999"', "1e999", "true", "[3]", "1000000000000", "9" * 5000, "NaN"
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[1]", '{"max_turns": 3', b"\xff\xfe{}", None]
+    ["", "[1]", '{"max_turns": 3', b"\xff\xfe{}"]
     + [f'{{"max_turns": {value}}}' for value in HOSTILE]
     + ['{"env": []}', '{"env_kwargs": 5}', '{"think": "yes"}', f'{{"env_kwargs": {"[" * 900}{"]" * 900}}}'],
     ids=lambda content: str(content)[:25],
 )
-def test_a_damaged_play_json_is_named(folder: Path, content: str | bytes | None) -> None:
-    path = folder / "play.json"
-    path.unlink()
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    try:
-        with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options") as found:
-            parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)
-        assert len(str(found.value)) < 6000 and "\n" not in str(found.value)
-    finally:
-        if content is None:
-            path.rmdir()
-            path.touch()
+def test_a_damaged_play_json_is_named(folder: Path, content: str | bytes) -> None:
+    (folder / "play.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(OptionError, match=r"play\.json is damaged .*; delete it and pass the options") as found:
+        parse({}, ["--model", str(folder)], RunArguments, WarmStartConfig)
+    assert len(str(found.value)) < 6000 and "\n" not in str(found.value)

@@ -90,11 +90,7 @@ def vision_config(folder: Path, config: type[StarPOConfig] = StarPOConfig, **cha
 
 
 def vision_trainer(
-    folder: Path,
-    env: Any = SOKOBAN,
-    config: type[StarPOConfig] = StarPOConfig,
-    model: Any = None,
-    **changes: Any,
+    folder: Path, env: Any = SOKOBAN, config: type[StarPOConfig] = StarPOConfig, model: Any = None, **changes: Any
 ) -> StarPOTrainer:
     """A trainer of the small vision model; ``changes`` are options."""
     args = vision_config(folder, config, **{**limits_of(env), **changes})

@@ -89,11 +89,7 @@ FAMILIES: dict[str, Family] = {
     "chatml": _chatml(CHATML),
     "smollm2": _chatml(SMOLLM2),
     "llama3": Family(
-        trl_templates.llama3_chat_template,
-        _LLAMA_TOKENS,
-        "<|eot_id|>",
-        eos="<|eot_id|>",
-        bos="<|begin_of_text|>",
+        trl_templates.llama3_chat_template, _LLAMA_TOKENS, "<|eot_id|>", eos="<|eot_id|>", bos="<|begin_of_text|>"
     ),
     # The next two end a turn with a token that is none of the tokenizer's named special tokens.
     "gemma": Family(
