@@ -4,7 +4,6 @@ Names resolve on first use (PEP 562), so ``trajectory`` and ``rollout`` load nei
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +51,7 @@ __all__ += ["CollapseMonitor", "WarmStartConfig", "demonstrations_from", "warm_s
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return version("ragen-trl")
+        return import_module("importlib.metadata").version("ragen-trl")  # slow to load
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,14 +1,15 @@
 """The command `webshop-server`: serves a store with waitress, in this process, until it is stopped."""
 
-import argparse
-import logging
-import signal
-import socket
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 try:
+    import argparse
+    import logging
+    import signal
+    import socket
+    from collections.abc import Sequence
+    from typing import Any
+
     import waitress  # type: ignore[import-untyped]
 
     from webshop_server.goals.reward import REWARD_MODES
