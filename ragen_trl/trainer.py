@@ -164,8 +164,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         checks.check_launch(self)
         policy = self.accelerator.unwrap_model(self.model)
         name_base_absolutely(policy)
-        engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
-        self._engine: Engine | None = engine
+        self._engine: Engine | None = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         self._autocast = partial(

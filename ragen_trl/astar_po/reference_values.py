@@ -20,7 +20,6 @@ from ragen_trl.algorithms.intervals import rate_interval
 from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_value_std_error
 from ragen_trl.config.options import AStarPOOptions
 from ragen_trl.errors import NotFiniteError, UserError
-from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.sqlite_file import opened
 
@@ -195,7 +194,7 @@ def estimate_values(
         while True:
             found = samples.first(counts, bar)
             returns = {
-                seed: float64_tensor([sample.episode_return for sample in of_start], torch.device("cpu"))
+                seed: torch.tensor([sample.episode_return for sample in of_start], dtype=torch.float64)
                 for seed, of_start in found.items()
             }
             pool = torch.cat(list(returns.values()))

@@ -250,7 +250,7 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, say: Say, evaluate: Call
     try:
         trainer.train(resume_from_checkpoint="last")
     finally:
-        stop.restore()
+        stop.on_train_end()
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "

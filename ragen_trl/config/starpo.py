@@ -47,7 +47,6 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
         OptionError: If a value is out of its range or of another kind; the message carries the value.
     """
 
-    _min_group_size = 2
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
 
     def __post_init__(self) -> None:
@@ -63,8 +62,8 @@ class StarPOConfig(TrainingOptions, PlayOptions, CriticOptions, GRPOConfig):
             self.use_cpu: bool = True  # Transformers refuses bf16 without a GPU unless the CPU is asked for
         if self.dataloader_pin_memory is None:
             self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
-        # One where a critic gives the baseline instead of the group.
-        least = 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
+        # One where a critic or V* gives the baseline instead of the group.
+        least = 1 if self.advantage in CRITIC_ADVANTAGES or self._trainer == "AStarPOTrainer" else 2
         if self.num_generations is not None and self.num_generations < least:
             raise OptionError(f"num_generations is {self.num_generations}; a group needs at least {least}")
         try:
@@ -138,7 +137,6 @@ class AStarPOConfig(AStarPOOptions, StarPOConfig):
         OptionError: If a value is out of its range; the message carries the value.
     """
 
-    _min_group_size = 1
     _trainer = "AStarPOTrainer"
 
     num_generations: int | None = option(1, "Trajectories per start state and update.", "[1, inf)")

@@ -165,12 +165,8 @@ class StopOnInterrupt(TrainerCallback):
         if ended and any(gather_object([self.stopped])):
             self.stopped = control.should_save = control.should_training_stop = True
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Give the signals back."""
-        self.restore()
-
-    def restore(self) -> None:
-        """Give the signals back; call it after an exception, which skips ``on_train_end``."""
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Give the signals back; call it after an exception, too, which skips it."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
@@ -178,7 +174,7 @@ class StopOnInterrupt(TrainerCallback):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
         if number in (signal.SIGINT, signal.SIGTERM):
-            self.restore()
+            self.on_train_end()
             if self._tells:
                 sys.stderr.write("\nStopping after this rollout and its update; press Ctrl-C again to stop at once.\n")
             return
