@@ -76,7 +76,9 @@ def tokens_read(turns: Sequence[Turn]) -> list[int]:
     """All tokens in a model's context after these turns: since it was last built again, replies included."""
     ids: list[int] = []
     for turn in turns:
-        ids = [*(ids if turn.context_ids is None else turn.context_ids), *turn.prompt_ids, *turn.reply_ids]
+        if turn.context_ids is not None:
+            ids = list(turn.context_ids)
+        ids += (*turn.prompt_ids, *turn.reply_ids)
     return ids
 
 
