@@ -105,15 +105,15 @@ def test_rules_hold_where_their_thresholds_say(
     assert found == (verdict if verdict is None else pytest.approx(verdict))
 
 
-def main_job(seed: int) -> Rows:
-    """What `make train` logged with this random seed, in the 300 rollouts in which success rose from 0.4 to 0.8."""
+def on_the_lake(seed: int) -> Rows:
+    """What a run on the lake logged with this random seed, in 300 rollouts in which success rose from 0.4 to 0.8."""
     columns = json.loads((ROOT / "tests" / "vectors" / "main_job.json").read_text(encoding="utf-8"))[str(seed)]
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 @pytest.mark.parametrize("seed", [42, 0])
-def test_the_main_job_has_no_alert(seed: int) -> None:
+def test_a_run_that_learns_has_no_alert(seed: int) -> None:
     """`echo` fired in it: eight rollouts of hard start states were taken for a loss."""
-    rows = main_job(seed)
+    rows = on_the_lake(seed)
     assert fmean(row["success"] for row in rows[-20:]) > fmean(row["success"] for row in rows[:10]) + 0.2
     assert fired(rows) == {}
