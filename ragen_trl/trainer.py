@@ -296,7 +296,8 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if scored is not None:
             scored.append(scores)
         assert scores.entropies is not None
-        return scores.logprobs, scores.entropies
+        others = ~sampled_mask(inputs)  # an oracle's tokens are scored for `compute_loss` alone
+        return scores.logprobs.masked_fill(others, 0.0), scores.entropies.masked_fill(others, 0.0)
 
     def record(self, mode: str, values: Mapping[str, float]) -> None:
         """Log values by key; TRL writes the mean of each since the last row of its log of this ``mode``."""
@@ -636,11 +637,12 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if anywhere:
             checks.raise_not_finite(loss, f"step {self.state.global_step + 1}")
         self._means.add_largest("sampling/ratio_deviation_max", largest)
-        if self._gaps is not None and not inputs["skip"]:
+        if self._gaps is not None and not inputs["skip"] and self.state.global_step % self.args.steps_per_rollout == 0:
             self._gaps.append(measure_gap(scores.logprobs, inputs, self._sampler_slack))
             if self.accelerator.sync_gradients:
                 gaps, self._gaps = self._gaps, None
-                self.check_gap_to_sampler(torch.cat(gaps))
+                if self.check_gap_to_sampler(torch.cat(gaps)).tokens == 0:
+                    self._gaps = []  # only an oracle's replies were learnt; the next rollout tells
 
     @property
     def _sampler_slack(self) -> float:
@@ -649,12 +651,13 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return 0.0
         return math.inf if self.top_k else -math.log(self.top_p)
 
-    def check_gap_to_sampler(self, parts: torch.Tensor) -> None:
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
         """Compare with the sampler, by each process's results of `measure_gap`; may raise `SamplerMismatchError`."""
         gap, model = Gap.of(self.accelerator.gather(parts)), self.accelerator.unwrap_model(self.model)
         name = f"{model.config.name_or_path or 'a model in memory'} ({model.config.model_type})"
         allowed = tolerance_of(model, self.accelerator.mixed_precision, self.args)
         check_gap(gap, allowed, name, self.args.sampler_check == "stop")
+        return gap
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)

@@ -79,6 +79,10 @@ def check_combinations(args: Any) -> None:
             f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon} and epsilon_high "
             f"{args.epsilon_high}; the dual clip begins beyond it: take 3, or leave it unset",
         ),
+        (
+            args.loss_type == "dr_grpo" and args.max_completion_length is None,
+            "loss_type 'dr_grpo' divides by max_completion_length, which is unset; set it",
+        ),
         # Credit.
         (
             args.advantage == "gigpo" and args.scale_rewards == "batch",

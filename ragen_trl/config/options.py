@@ -253,7 +253,7 @@ class TrainingOptions:
     oracle_coef: float = option(
         0.0,
         "Weight of imitating what the oracle would have replied at a turn of each episode, also of groups that the "
-        "filter drops; falls to 0 over the run.",
+        "filter drops; falls to 0 over the run. Adds a row for each episode to an update.",
         "[0, inf)",
     )
     oracle_actions_per_turn: int = option(2, "Actions of the oracle's reply (oracle_coef).", "[1, inf)")

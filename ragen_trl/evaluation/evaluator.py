@@ -6,13 +6,13 @@ say nothing about the policy: they are left out of every rate, and counted.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import fsum, sqrt
 from statistics import fmean
 from typing import Any
 
-from ragen_envs import AgentTurns, episode_seeds
+from ragen_envs import episode_seeds
 from ragen_trl.algorithms.intervals import paired_difference, pass_at_k, rate_interval, ratio_variance, with_interval
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
@@ -216,20 +216,18 @@ def play_in_batches(
     starts: Sequence[Start],
     process: int = 0,
     processes: int = 1,
-    adapt: Callable[[AgentTurns], None] = lambda turns: None,
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``rollout_batch_size`` at a time, else `BATCH_SIZE`; yields a list for each batch.
 
     Several processes divide every batch, so all of them play equally often, some perhaps no episode: a policy whose
     replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`). ``starts`` are all
-    processes' together; ``adapt`` is called with each environment that is made. Other arguments and errors are as in
-    ``evaluate``.
+    processes' together. Other arguments and errors are as in ``evaluate``.
     """
     specs = env_specs(env, args)
     if len(specs) != 1:
         raise UserError(f"env has {len(specs)} environments; evaluate in one at a time")
     player = baseline_policy(policy) if isinstance(policy, str) else policy
-    pool = EnvPool(args, in_single_actions if isinstance(policy, str) else adapt)
+    pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     size = (args.rollout_batch_size or BATCH_SIZE) * processes
     try:
         for first in range(0, len(starts), size):

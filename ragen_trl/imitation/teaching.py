@@ -33,7 +33,7 @@ def demonstrate(env: Env, args: StarPOConfig, chat: Chat, config: WarmStartConfi
     trajectories: list[Trajectory] = []
     policy, starts = ScriptedPolicy(teacher, chat), _starts(args, seeds)
     with progress_bar(len(starts), "demonstrations", "episode") as bar:
-        for batch in play_in_batches(policy, env, args, starts, adapt=teacher.write_calls_as_learnt):
+        for batch in play_in_batches(policy, env, args, starts):
             trajectories += batch
             bar.update(len(batch))
     failed = set(gather_object([one.seed for one in trajectories if one.limit in FAILURES]))
@@ -55,7 +55,7 @@ def correct(
     policy, starts = Taught(player, teacher), _starts(args, seeds)
     found: list[tuple[int, bool, Example]] = []
     with progress_bar(len(starts), "corrections", "episode") as bar:
-        for batch in play_in_batches(policy, env, args, starts, process, processes, teacher.write_calls_as_learnt):
+        for batch in play_in_batches(policy, env, args, starts, process, processes):
             for one in batch:
                 if told := corrections(one):
                     found.append((one.seed, one.success, example(*told)))

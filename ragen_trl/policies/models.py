@@ -179,6 +179,8 @@ def _has_other_layers(config: PretrainedConfig) -> bool:
     known, window = (getattr(config, name, None) for name in ("max_position_embeddings", "sliding_window"))
     if not kinds and window is not None:  # Mistral, Phi-3: one kind for all
         kinds = {"sliding_attention"}
+    if "local" in (getattr(config, "attention_layers", None) or ()):  # GPT-Neo
+        kinds, window = {"sliding_attention"}, config.window_size
     if window is not None and known is not None and window >= known:  # no context is longer than the window
         kinds.discard("sliding_attention")
     return bool(kinds - {"full_attention"})

@@ -4,6 +4,7 @@ An oracle that only shows its own episodes says nothing about the states that a 
 best action in any state, so it can be asked wherever the model is.
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,8 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, TurnEnv, tokens_read
 from ragen_trl.trajectory import Trajectory, Turn
+
+logger = logging.getLogger(__name__)
 
 
 class Teacher:
@@ -32,6 +35,8 @@ class Teacher:
     def __call__(self, turns: TurnEnv, random: np.random.Generator) -> str:
         """The reply; ``random`` draws mistakes, imagined outcomes and words."""
         assert isinstance(turns, AgentTurns)
+        if isinstance(turns, ToolTurns):  # written as the model's template writes calls
+            turns.call_format = self.chat.call_format
         actions = demonstration(turns, turns.actions_left, self._actions, random, self._noise)
         reply = turns.format_reply(actions)
         if not turns.reply_format.think:
@@ -41,11 +46,6 @@ class Teacher:
             if len(self.chat.encode_reply(explained)) <= self._args.max_reply_length:
                 return explained
         return reply
-
-    def write_calls_as_learnt(self, turns: AgentTurns) -> None:
-        """Let an environment of function calls read and write them as the model's template does."""
-        if isinstance(turns, ToolTurns):
-            turns.call_format = self.chat.call_format
 
 
 class Listening(Policy):
@@ -75,12 +75,13 @@ class Listening(Policy):
 class Taught(Listening):
     """A policy that plays while a teacher writes, at each of its turns, what it should have replied (``oracle_ids``).
 
-    Where that is longer than the room for a reply, the model could not have written it, and there is none.
+    There is none where it is longer than the room for a reply, as the model could not have written it, or where the
+    environment's oracle fails.
     """
 
     def __init__(self, player: Policy, teacher: Teacher) -> None:
         super().__init__(player)
-        self._teacher = teacher
+        self._teacher, self._failed = teacher, False
         self._random: list[np.random.Generator] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
@@ -92,10 +93,21 @@ class Taught(Listening):
         """As `Policy.reply`; the teacher answers in the state that the player's reply will change."""
         replies = []
         for request, reply in zip(requests, super().reply(requests), strict=True):
-            ids = self._teacher.chat.encode_reply(self._teacher(request.env, self._random[request.row]))
+            ids = self._written(request)
             fits = request.room is None or len(ids) <= request.room
             replies.append(replace(reply, oracle_ids=tuple(ids) if fits else ()))
         return replies
+
+    def _written(self, request: Request) -> list[int]:
+        try:
+            return self._teacher.chat.encode_reply(self._teacher(request.env, self._random[request.row]))
+        except NoOracleError:
+            raise
+        except Exception:  # whatever a user's environment raises; the episode itself goes on
+            if not self._failed:
+                logger.exception("an oracle failed; it teaches nothing where it does")
+            self._failed = True
+            return []
 
 
 def corrections(trajectory: Trajectory) -> list[Trajectory]:

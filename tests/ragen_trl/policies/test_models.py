@@ -13,6 +13,7 @@ from transformers import (
     FalconConfig,
     Gemma3TextConfig,
     GPT2Config,
+    GPTNeoConfig,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
@@ -41,6 +42,7 @@ from tests.support.ragen_trl.trainers import on_cpu, with_adapter
 
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
 SHAPE |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
+NEO = {"vocab_size": 40, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0}
 LONGROPE |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
 PHI3 = Phi3Config(
@@ -55,6 +57,7 @@ SAMPLED_WRONGLY: dict[str, PretrainedConfig] = {
     "mistral": MistralConfig(**SHAPE, sliding_window=8),
     "qwen2": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=8, max_window_layers=1),
     "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=63),
+    "gpt_neo": GPTNeoConfig(**NEO, attention_types=[[["global", "local"], 1]], window_size=16),
     "mamba": MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1),
     "bloom": BloomConfig(vocab_size=40, hidden_size=16, n_layer=1, n_head=2),
     "falcon": FalconConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, alibi=True),

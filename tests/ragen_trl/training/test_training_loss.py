@@ -262,6 +262,23 @@ def test_a_trainer_that_scores_otherwise_stops_before_it_learns(
         torch.testing.assert_close(value, before[name], rtol=0.0, atol=0.0)
 
 
+class Late(Spy):
+    """Its filter keeps nothing of the first rollout."""
+
+    def select_groups(self, rollout: Any) -> list[int]:
+        return super().select_groups(rollout) if self.state.global_step else []
+
+
+def test_an_update_on_the_oracles_replies_alone_leaves_the_check_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "PackedModel", without_positions)
+    trainer = small_trainer(tmp_path, pages, trainer=Late, model=gpt2(), oracle_coef=1.0, max_steps=2)
+    with pytest.raises(SamplerMismatchError):
+        trainer.train()
+    assert trainer.state.global_step == 1
+
+
 def test_a_sampler_with_merged_lora_is_the_trained_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``init_lora_weights=False``: products that are not zero from the first rollout on."""
     adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
