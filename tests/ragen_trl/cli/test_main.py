@@ -137,7 +137,7 @@ def test_warm_start_then_train_from_it_without_naming_folders(tmp_path: Path, mo
     run = tmp_path / "runs" / "frozenlake-warm-start-seed7-starpo-seed7"
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["algo"], summary["warm_started"], summary["config"]["filter_ratio"]) == ("starpo", False, 1.0)
-    assert summary["config"]["learning_rate"] == 5e-4  # its recipe goes with the embedded model, not that of large ones
+    assert summary["config"]["learning_rate"] == 3e-4  # its recipe goes with the embedded model, not that of large ones
     assert main(["eval", "--episodes", "4"]) == 0
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
