@@ -99,7 +99,8 @@ def runs_of(question: Mapping[str, Any]) -> list[Run]:
             how = question["variants"][variant]
             for place, seed in enumerate([*game["seeds"], *game["more_seeds"].get(variant, ())]):
                 if "drawn_warm_start" in how:  # its own, drawn like the seed
-                    before = before_training(name, _over(game, {"warm_start": _lesson(game, how)}), seed)
+                    options = {**game["warm_start"]["options"], **how["drawn_warm_start"]}
+                    before = before_training(name, _over(game, {"warm_start": {"options": options}}), seed)
                 if how.get("only_warm_start"):
                     places.append((place, replace(before[1], variant=variant, seed=seed)))
                     continue
@@ -109,10 +110,6 @@ def runs_of(question: Mapping[str, Any]) -> list[Run]:
 
 
 # --- the small model ---
-
-
-def _lesson(game: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    return {"options": {**game["warm_start"]["options"], **variant["drawn_warm_start"]}}
 
 
 def before_training(name: str, game: Mapping[str, Any], seed: int | None = None) -> tuple[Run, Run]:

@@ -51,7 +51,9 @@ __all__ += ["CollapseMonitor", "WarmStartConfig", "demonstrations_from", "warm_s
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("importlib.metadata").version("ragen-trl")  # slow to load
+        from importlib.metadata import version  # slow to load
+
+        return version("ragen-trl")
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

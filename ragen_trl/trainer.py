@@ -29,7 +29,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from ragen_envs import AgentTurns
 from ragen_trl import trl_seams
 from ragen_trl.algorithms.losses import kl_penalty, policy_loss, sampler_ratio
-from ragen_trl.batching.batch import chosen_rows, sampled_mask, scored_mask, segment_rows, select_rows
+from ragen_trl.batching.batch import chosen_rows, oracle_mask, sampled_mask, segment_rows, select_rows
 from ragen_trl.batching.micro_batches import add_step_totals, micro_batches
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary, warn_of_unlike_starts
 from ragen_trl.config.checks import warn_of_narrowed_sampling
@@ -567,7 +567,11 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self._means.add(columns, mask)
             gaps = (old - sampled).abs()
             self._means.add({"sampling/sampling_logp_difference/mean": gaps}, mask & ~gaps.isnan())
+        self._add_reference_scores(batch)
+
+    def _add_reference_scores(self, batch: dict[str, Any]) -> None:
         if self.reference is not None:
+            rows_a_pass = self.args.per_device_train_batch_size
             with self.reference.model() as model:
                 batch["ref_per_token_logps"] = self._scorer(model, batch, rows_a_pass, entropies=False).logprobs
 
@@ -616,7 +620,7 @@ class StarPOTrainer(GRPOTrainer):  # type: ignore[misc]
             entropy = scores.entropies.masked_fill(~mask, 0.0).sum() / inputs["step_tokens"]
             loss = loss - self.args.entropy_coef * entropy
         if self.args.oracle_coef:
-            written = scored_mask(inputs) & ~mask
+            written = oracle_mask(inputs)
             weight = self.args.oracle_coef * (1 - self.state.global_step / self.state.max_steps)
             loss = loss - weight * scores.logprobs.masked_fill(~written, 0.0).sum() / inputs["step_oracle_tokens"]
             self._means.add({"oracle/nll": -scores.logprobs}, written)

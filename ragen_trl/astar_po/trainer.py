@@ -225,7 +225,7 @@ class AStarPOTrainer(StarPOTrainer):
         return super()._play(found, attempt)
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
-        super()._add_scores(batch)
+        self._add_reference_scores(batch)  # its loss reads no other
         shares = batch["trajectory_share"]
         if self._total(((shares > 0) & (shares < 1)).sum()) > 0:  # a trajectory in several rows, on any process
             # Not the sampler's, which may be vLLM, a merged copy in half precision, or a rollout hook's own.

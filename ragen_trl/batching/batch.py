@@ -111,6 +111,11 @@ def scored_mask(batch: Mapping[str, Any]) -> torch.Tensor:
     return (batch["completion_mask"] * batch["tool_mask"]).bool()
 
 
+def oracle_mask(batch: Mapping[str, Any]) -> torch.Tensor:
+    """(B, T) bool: the tokens of an oracle's replies."""
+    return scored_mask(batch) & ~sampled_mask(batch)
+
+
 def whole_rows(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and attention mask of prompts with their completions, (B, P + T) each."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)

@@ -10,14 +10,7 @@ from typing import Any
 
 import torch
 
-from ragen_trl.batching.batch import (
-    chosen_rows,
-    cut_to_longest,
-    sampled_mask,
-    scored_mask,
-    select_rows,
-    whole_rows,
-)
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, oracle_mask, sampled_mask, select_rows, whole_rows
 from ragen_trl.batching.shared_prefixes import pass_order
 from ragen_trl.system.float64 import float64_tensor
 
@@ -91,11 +84,7 @@ def add_step_totals(
     ``batches`` are the micro-batches of one rollout; ``total`` adds a tensor up over all ``processes``.
     """
     size, device = accumulation_steps, batches[0]["completion_mask"].device
-    masks = [(sampled_mask(batch), scored_mask(batch)) for batch in batches]
-    local = [
-        [sampled.sum(), batch["trajectory_share"].sum(), (scored & ~sampled).sum()]
-        for batch, (sampled, scored) in zip(batches, masks, strict=True)
-    ]
+    local = [[sampled_mask(one).sum(), one["trajectory_share"].sum(), oracle_mask(one).sum()] for one in batches]
     counts = total(float64_tensor(local, device)).to(device, torch.float32)  # (micro-batches, 3)
     for index, batch in enumerate(batches):
         tokens, trajectories, oracle = counts[index // size * size :][:size].sum(dim=0)
